@@ -1,0 +1,185 @@
+"""Every setting comes from the environment and has a default that works from a checkout.
+
+docs/settings.md describes each one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def env(name: str, default: str = "") -> str:
+    """Read ``name``, or the content of the file that ``name``_FILE points at, as secrets are given."""
+    if path := os.environ.get(f"{name}_FILE"):
+        try:
+            return Path(path).read_text().strip()
+        except OSError as error:
+            raise ImproperlyConfigured(
+                f"{name}_FILE={path!r} cannot be read ({error.strerror}). Point it at a readable file."
+            ) from error
+    return os.environ.get(name, default)
+
+
+def env_bool(name: str, *, default: bool) -> bool:
+    """Read a switch."""
+    value = env(name, "true" if default else "false").strip().lower()
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off", ""}:
+        return False
+    raise ImproperlyConfigured(f"{name}={value!r} is not a switch. Use true or false.")
+
+
+def env_float(name: str, default: float) -> float:
+    """Read a number above zero."""
+    value = env(name, str(default))
+    try:
+        number = float(value)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}={value!r} is not a number. Write for instance {default}.") from None
+    if number <= 0:
+        raise ImproperlyConfigured(f"{name}={value!r} must be above zero. Write for instance {default}.")
+    return number
+
+
+def env_list(name: str, default: str = "") -> list[str]:
+    """Read a list separated by commas."""
+    return [item.strip() for item in env(name, default).split(",") if item.strip()]
+
+
+DATA_DIR = Path(env("JOBS_DATA_DIR", str(BASE_DIR / "data")))
+DEBUG = env_bool("DEBUG", default=False)
+
+
+def secret_key() -> str:
+    """Return SECRET_KEY, or one made once and kept under the data directory."""
+    if key := env("SECRET_KEY"):
+        return key
+    path = DATA_DIR / "secret-key"
+    try:
+        DATA_DIR.mkdir(parents=True, exist_ok=True)
+        # O_EXCL: of several processes that start at once, one writes and the others read.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(50))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"SECRET_KEY is not set and {path} cannot be written ({error.strerror}). Set SECRET_KEY."
+        ) from error
+    return path.read_text().strip()
+
+
+SECRET_KEY = secret_key()
+ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CONSOLE_URL = env("CONSOLE_URL", "http://127.0.0.1:8000").rstrip("/")
+CSRF_TRUSTED_ORIGINS = [CONSOLE_URL]
+ENVIRONMENT_NAME = env("JOBS_ENVIRONMENT", "local")
+
+INSTALLED_APPS = [
+    "jobs",
+    "console",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django_celery_beat",
+    "django_htmx",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "console.urls"
+WSGI_APPLICATION = "console.wsgi.application"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+DATABASES = {
+    "default": dj_database_url.parse(
+        env("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'console.sqlite3'}", conn_max_age=60
+    )
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # One writer at a time: take the lock when the transaction begins, wait for it, and let readers go on.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536;",
+    }
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
+]
+LOGIN_URL = "console:login"
+LOGIN_REDIRECT_URL = "console:overview"
+LOGOUT_REDIRECT_URL = "console:login"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = CONSOLE_URL.startswith("https://")
+X_FRAME_OPTIONS = "DENY"
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = True
+
+BROKER_URL = env("BROKER_URL", "redis://127.0.0.1:6390/0")
+BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {}
+
+JOBS_PURGE_DEADLINE_DAYS = env_float("JOBS_PURGE_DEADLINE_DAYS", 7)
+JOBS_RESOLVED_RETENTION_DAYS = env_float("JOBS_RESOLVED_RETENTION_DAYS", 30)
+JOBS_OUTCOME_TIMEOUT_HOURS = env_float("JOBS_OUTCOME_TIMEOUT_HOURS", 6)
+JOBS_LEASE_SECONDS = env_float("JOBS_LEASE_SECONDS", 10)
+JOBS_MASKED_KEYS = env_list("JOBS_MASKED_KEYS")
+
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+DJANGO_CELERY_BEAT_TZ_AWARE = True
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": env("JOBS_LOG_LEVEL", "INFO")},
+}

@@ -1,0 +1,1 @@
+"""Runs inside any Celery worker. Imports celery and kombu only; imports itself relatively."""

@@ -1,0 +1,39 @@
+"""Typed access to the settings of the job runtime. Each one is described in docs/settings.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+
+
+@dataclass(frozen=True, slots=True)
+class JobsSettings:
+    """The ``JOBS_*`` settings, with their defaults."""
+
+    broker_url: str
+    broker_transport_options: dict[str, Any]
+    purge_deadline: timedelta
+    resolved_retention: timedelta
+    outcome_timeout: timedelta
+    masked_keys: tuple[str, ...]
+    lease_seconds: float
+
+
+def current() -> JobsSettings:
+    """Read the settings as they are now, so that a test's override counts."""
+
+    def get(name: str, default: Any) -> Any:
+        return getattr(settings, name, default)
+
+    return JobsSettings(
+        broker_url=get("BROKER_URL", ""),
+        broker_transport_options=dict(get("BROKER_TRANSPORT_OPTIONS", {})),
+        purge_deadline=timedelta(days=get("JOBS_PURGE_DEADLINE_DAYS", 7)),
+        resolved_retention=timedelta(days=get("JOBS_RESOLVED_RETENTION_DAYS", 30)),
+        outcome_timeout=timedelta(hours=get("JOBS_OUTCOME_TIMEOUT_HOURS", 6)),
+        masked_keys=tuple(get("JOBS_MASKED_KEYS", ())),
+        lease_seconds=float(get("JOBS_LEASE_SECONDS", 10)),
+    )

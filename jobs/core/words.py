@@ -1,0 +1,109 @@
+"""The names of reasons and states, as they are stored, typed, shown and explained."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a job will not run again by itself."""
+
+    FAILED = "failed"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    TIMED_OUT = "timed_out"
+    WORKER_LOST = "worker_lost"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    UNREGISTERED = "unregistered"
+    MALFORMED = "malformed"
+    UNDECODABLE = "undecodable"
+    RETRY_NOT_SENT = "retry_not_sent"
+    RESULT_NOT_STORED = "result_not_stored"
+    PUBLISH_FAILED = "publish_failed"
+    BROKER = "broker"
+
+
+REASON_WORDS: dict[Reason, str] = {
+    Reason.FAILED: "Failed",
+    Reason.RETRIES_EXHAUSTED: "Retries exhausted",
+    Reason.TIMED_OUT: "Timed out",
+    Reason.WORKER_LOST: "Worker lost",
+    Reason.REJECTED: "Rejected",
+    Reason.EXPIRED: "Expired",
+    Reason.UNREGISTERED: "Unregistered",
+    Reason.MALFORMED: "Malformed",
+    Reason.UNDECODABLE: "Undecodable",
+    Reason.RETRY_NOT_SENT: "Retry not sent",
+    Reason.RESULT_NOT_STORED: "Result not stored",
+    Reason.PUBLISH_FAILED: "Publish failed",
+    Reason.BROKER: "Broker",
+}
+
+REASON_MEANINGS: dict[Reason, str] = {
+    Reason.FAILED: "It raised an error that is not retried.",
+    Reason.RETRIES_EXHAUSTED: "It failed on every attempt it was allowed.",
+    Reason.TIMED_OUT: "It ran past its time limit and was stopped.",
+    Reason.WORKER_LOST: "The process that ran it died: killed, out of memory, or it exited.",
+    Reason.REJECTED: "It asked to be rejected and not queued again.",
+    Reason.EXPIRED: "It waited past the time at which it was to be dropped.",
+    Reason.UNREGISTERED: "The worker that received it knows no task of this name.",
+    Reason.MALFORMED: "The message has no id, the wrong shape, or a start time that cannot be read.",
+    Reason.UNDECODABLE: "The worker could not or was not allowed to decode the body.",
+    Reason.RETRY_NOT_SENT: "It asked for a retry, but the broker did not take the message.",
+    Reason.RESULT_NOT_STORED: "It ran to its end, but its result could not be stored.",
+    Reason.PUBLISH_FAILED: "It could not be published after many tries.",
+    Reason.BROKER: "The broker dropped it into its dead letter exchange.",
+}
+
+
+class LetterState(StrEnum):
+    """Where a dead letter is: dead → replaying → resolved or dead; dead → purged → dead or gone."""
+
+    DEAD = "dead"
+    REPLAYING = "replaying"
+    RESOLVED = "resolved"
+    PURGED = "purged"
+
+
+class GroupState(StrEnum):
+    """What is known of a failure group."""
+
+    NEW = "new"
+    REGRESSED = "regressed"
+    KNOWN = "known"
+    MUTED = "muted"
+    RESOLVED = "resolved"
+
+
+class OperationKind(StrEnum):
+    """What an operation does to its letters."""
+
+    REPLAY = "replay"
+    PURGE = "purge"
+    RESTORE = "restore"
+
+
+class OperationState(StrEnum):
+    """running ⇄ paused → running; running → stopped (by itself), finished; any but the ended → cancelled."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+
+
+class ItemState(StrEnum):
+    """One letter within an operation.
+
+    pending → sending → sent → done, died, unknown; pending → skipped or refused.
+    """
+
+    PENDING = "pending"
+    SENDING = "sending"
+    SENT = "sent"
+    DONE = "done"
+    DIED = "died"
+    UNKNOWN = "unknown"
+    SKIPPED = "skipped"
+    REFUSED = "refused"

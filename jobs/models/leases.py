@@ -1,0 +1,23 @@
+"""Who carries out a duty now."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Lease(models.Model):
+    """A duty of runops or beat, held by one process until it expires.
+
+    ``token`` grows by one each time the holder changes; a holder writes only while its token is
+    the row's (a fencing token).
+    """
+
+    duty = models.CharField(max_length=64, primary_key=True)
+    holder = models.CharField(max_length=255, blank=True)
+    token = models.BigIntegerField(default=0)
+    acquired_at = models.DateTimeField(null=True, blank=True)
+    renewed_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.duty}: {self.holder or 'nobody'}"
