@@ -44,7 +44,9 @@ def env_float(name: str, default: float) -> float:
     try:
         number = float(value)
     except ValueError:
-        raise ImproperlyConfigured(f"{name}={value!r} is not a number. Write for instance {default}.") from None
+        raise ImproperlyConfigured(
+            f"{name}={value!r} is not a number. Write for instance {default}."
+        ) from None
     if number <= 0:
         raise ImproperlyConfigured(f"{name}={value!r} must be above zero. Write for instance {default}.")
     return number

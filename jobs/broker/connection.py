@@ -19,6 +19,4 @@ def connect() -> Connection:
         "confirm_publish": True,
         **current.broker_transport_options,
     }
-    return Connection(
-        current.broker_url, connect_timeout=SOCKET_TIMEOUT_SECONDS, transport_options=options
-    )
+    return Connection(current.broker_url, connect_timeout=SOCKET_TIMEOUT_SECONDS, transport_options=options)

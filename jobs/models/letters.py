@@ -148,9 +148,7 @@ class Death(models.Model):
 
     class Meta:
         ordering = ("-died_at", "-id")
-        constraints = (
-            models.UniqueConstraint(fields=["publication_id", "attempt"], name="death_once"),
-        )
+        constraints = (models.UniqueConstraint(fields=["publication_id", "attempt"], name="death_once"),)
 
     def __str__(self) -> str:
         return f"{self.reason} at {self.died_at:%Y-%m-%d %H:%M:%S}"

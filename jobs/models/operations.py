@@ -172,9 +172,7 @@ class OperationEvent(models.Model):
     # confirmed, started, stage, passed, stopped, paused, resumed, cancelled, rate, died, resumed_after_crash, finished, note
     kind = models.CharField(max_length=24)
     text = models.CharField(max_length=500)
-    letter = models.ForeignKey(
-        DeadLetter, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
+    letter = models.ForeignKey(DeadLetter, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
         ordering = ("-at", "-id")
