@@ -1,0 +1,71 @@
+"""Points in time as an operator types them, in UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+
+_UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_DURATION = re.compile(r"(?:\d{1,9}[wdhms])+", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_ADVICE = "Write 2h, 30m, 7d, 90s, 00:30, 2026-11-12 or 2026-11-12T00:30."
+
+
+class MomentError(ValueError):
+    """A text that is no point in time; the message continues a sentence that begins with the text."""
+
+
+def parse_moment(
+    text: str, *, now: datetime, is_end: bool = False, after: datetime | None = None
+) -> datetime:
+    """Read a point in time.
+
+    A duration counts back from ``now``. A time of day is the latest past one; as an end it is the
+    first one after ``after`` when the latest past one is not. A date is its midnight; as an end
+    it is the midnight that ends it.
+
+    Raises:
+        MomentError: when it is none of these.
+    """
+    typed = text.strip()
+    word = typed.lower()
+    if word == "now":
+        return now.astimezone(UTC)
+    today = now.astimezone(UTC).date()
+    days = {"today": today, "yesterday": today - timedelta(days=1)}
+    try:
+        if _DURATION.fullmatch(word):
+            return (now - _duration(word)).astimezone(UTC)
+        if match := _CLOCK.fullmatch(word):
+            return _clock(match, now, after if is_end else None)
+        if word in days or re.fullmatch(r"\d{4}-\d{2}-\d{2}", word):
+            day = days.get(word) or date.fromisoformat(word)
+            start = datetime.combine(day, time(), tzinfo=UTC)
+            return start + timedelta(days=1) if is_end else start
+        moment = datetime.fromisoformat(typed)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise MomentError("is further away than any calendar reaches. Use a smaller number.") from None
+    except MomentError:
+        raise
+    except ValueError:
+        raise MomentError(f"is not a time. {_ADVICE}") from None
+
+
+def _duration(text: str) -> timedelta:
+    parts = re.findall(r"(\d+)([wdhms])", text)
+    return timedelta(seconds=sum(int(number) * _UNITS[unit] for number, unit in parts))
+
+
+def _clock(match: re.Match[str], now: datetime, after: datetime | None) -> datetime:
+    try:
+        clock = time(int(match[1]), int(match[2]), int(match[3] or 0), tzinfo=UTC)
+    except ValueError:
+        raise MomentError("is not a time of day. The hours go from 00:00 to 23:59.") from None
+    utc_now = now.astimezone(UTC)
+    moment = datetime.combine(utc_now.date(), clock)
+    if moment > utc_now:
+        moment -= timedelta(days=1)
+    if after is not None and moment <= after and after - moment < timedelta(days=1):
+        moment += timedelta(days=1)
+    return moment
