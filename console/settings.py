@@ -166,7 +166,18 @@ STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 
-BROKER_URL = env("BROKER_URL", "redis://127.0.0.1:6390/0")
+
+def embedded_broker_url() -> str:
+    """Return where `manage.py up` last ran its own Redis, so that commands beside it find it."""
+    try:
+        return (DATA_DIR / "broker-url").read_text().strip()
+    except FileNotFoundError:
+        return "redis://127.0.0.1:6390/0"
+
+
+# Empty means that `manage.py up` runs a Redis of its own.
+BROKER_IS_EMBEDDED = not env("BROKER_URL")
+BROKER_URL = env("BROKER_URL") or embedded_broker_url()
 BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {}
 
 JOBS_PURGE_DEADLINE_DAYS = env_float("JOBS_PURGE_DEADLINE_DAYS", 7)

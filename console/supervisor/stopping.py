@@ -1,0 +1,71 @@
+"""The order in which programs stop, and how long each may take: a plan without clock or signals.
+
+Both the supervisor and the guard that outlives it follow this plan.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """How one program is asked to stop.
+
+    Programs of a lower ``stage`` stop first; the next stage begins when all of it are gone.
+    SIGTERM comes first, SIGQUIT ``quit_after_seconds`` later when given (for a Celery worker: give
+    unfinished jobs back to the broker), SIGKILL to the whole process group ``kill_after_seconds`` later.
+    """
+
+    stage: int
+    kill_after_seconds: float
+    quit_after_seconds: float | None = None
+
+
+class StopPlan:
+    """Says which signals are due. ``step`` is called again and again until nothing is alive."""
+
+    def __init__(self, rules: Iterable[tuple[str, StopRule]]) -> None:
+        self._rules = dict(rules)
+        self._stage_began: dict[int, float] = {}
+        self._sent: set[tuple[str, signal.Signals]] = set()
+        self._hurried_at: float | None = None
+
+    def hurry(self, now: float) -> None:
+        """Stop waiting for jobs: kill all but the last stage, which holds what the others wrote."""
+        if self._hurried_at is None:
+            self._hurried_at = now
+
+    @property
+    def killed(self) -> list[str]:
+        """The programs that had to be killed, in the order in which they stop."""
+        names = [name for name in self._rules if (name, signal.SIGKILL) in self._sent]
+        return sorted(names, key=lambda name: self._rules[name].stage)
+
+    def step(self, now: float, alive: Collection[str]) -> list[tuple[str, signal.Signals]]:
+        """Return the signals to send at ``now`` (seconds of any steady clock), each one once."""
+        names = [name for name in self._rules if name in alive]
+        if not names:
+            return []
+        stage = min(self._rules[name].stage for name in names)
+        last_stage = max(rule.stage for rule in self._rules.values())
+        began = self._stage_began.setdefault(stage, now)
+        due: list[tuple[str, signal.Signals]] = []
+        for name in names:
+            rule = self._rules[name]
+            if self._hurried_at is not None and rule.stage < last_stage:
+                self._add(due, name, signal.SIGKILL)
+            elif rule.stage == stage:
+                self._add(due, name, signal.SIGTERM)
+                if rule.quit_after_seconds is not None and now - began >= rule.quit_after_seconds:
+                    self._add(due, name, signal.SIGQUIT)
+                if now - began >= rule.kill_after_seconds:
+                    self._add(due, name, signal.SIGKILL)
+        return due
+
+    def _add(self, due: list[tuple[str, signal.Signals]], name: str, number: signal.Signals) -> None:
+        if (name, number) not in self._sent:
+            self._sent.add((name, number))
+            due.append((name, number))
