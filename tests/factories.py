@@ -5,6 +5,7 @@ Times default to ``NOW``. Nothing here reads the clock or draws randomness but f
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import uuid
@@ -34,7 +35,7 @@ def make_group(**fields: Any) -> FailureGroup:
     """Insert a failure group; ``fields`` override its columns."""
     number = next(_numbers)
     values: dict[str, Any] = {
-        "fingerprint": f"{number:040x}",
+        "fingerprint": hashlib.sha1(str(number).encode(), usedforsecurity=False).hexdigest(),
         "task": "shop.tasks.send_receipt",
         "error_type": "ConnectionRefusedError",
         "title": "ConnectionRefusedError: [Errno 111] Connection refused",

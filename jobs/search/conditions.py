@@ -1,0 +1,170 @@
+"""A search that was read → conditions on the table of dead letters."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import connections
+from django.db.models import BooleanField, F, Func, Q, QuerySet, Value
+
+from jobs.core.query import Pattern, Query, Term, matches_pattern, pattern_regex
+from jobs.core.words import LetterState
+from jobs.models import DeadLetter
+
+# More distinct names than this are not looked up for a pattern: it is then matched row by row.
+MAX_DISTINCT_NAMES = 2_000
+
+
+class _Like(Func):
+    """A pattern match that ignores case on both databases (SQLite: of ASCII letters)."""
+
+    output_field = BooleanField()
+    template = "%(expressions)s ESCAPE '\\'"
+    arg_joiner = " LIKE "
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, arg_joiner=" ILIKE ", **context)
+
+
+def letters(query: Query) -> QuerySet[DeadLetter]:
+    """Return the letters that match, newest first. Looks names up when a pattern needs it."""
+    return matching(query, states=query.states)
+
+
+def matching(query: Query, *, states: Iterable[LetterState], with_time: bool = True) -> QuerySet[DeadLetter]:
+    """Return what matches in other states than the search's, or at any time."""
+    found = DeadLetter.objects.all()
+    wanted = frozenset(states)
+    if len(wanted) == 1:
+        found = found.filter(state=next(iter(wanted)))
+    elif wanted != frozenset(LetterState):
+        found = found.filter(state__in=sorted(wanted))
+    if with_time and query.since is not None:
+        found = found.filter(died_at__gte=query.since)
+    if with_time and query.until is not None:
+        found = found.filter(died_at__lt=query.until)
+    for term in query.terms:
+        condition = _condition(term)
+        if condition is not None:
+            found = found.filter(~condition if term.negated else condition)
+    return found
+
+
+def names(column: str) -> list[str] | None:
+    """Return the distinct values of ``task`` or ``queue``, one index seek each; None when too many."""
+    table = DeadLetter._meta.db_table
+    if column not in {"task", "queue"}:
+        raise ValueError(f"no index lists the values of {column!r}")
+    # A loose index scan: SELECT DISTINCT would read the whole index.
+    sql = f"""
+        WITH RECURSIVE seen(name, number) AS (
+            SELECT min({column}), 1 FROM {table}
+            UNION ALL
+            SELECT (SELECT min({column}) FROM {table} WHERE {column} > seen.name), number + 1
+            FROM seen WHERE seen.name IS NOT NULL AND number <= {MAX_DISTINCT_NAMES}
+        )
+        SELECT name FROM seen WHERE name IS NOT NULL
+    """  # noqa: S608 - a table's and a column's name, both ours
+    with connections[DeadLetter.objects.db].cursor() as database:
+        database.execute(sql)
+        found = [row[0] for row in database.fetchall()]
+    return None if len(found) > MAX_DISTINCT_NAMES else found
+
+
+def _condition(term: Term) -> Q | None:
+    if term.qualifier in {"since", "until", "state"}:
+        return None
+    if term.qualifier in {"task", "queue"}:
+        return _name_condition(term)
+    if term.qualifier == "reason":
+        return Q(reason__in=term.values)
+    if term.qualifier == "error":
+        return _any(
+            _contains(column, pattern) for pattern in term.patterns for column in ("error_type", "error")
+        )
+    if term.qualifier == "group":
+        return _any(
+            Q(group_id=int(value)) if len(value) < 10 else Q(group__fingerprint__startswith=value)
+            for value in term.values
+        )
+    if term.qualifier == "worker":
+        return _any(_full_match("worker", pattern) for pattern in term.patterns)
+    if term.qualifier == "id":
+        return _any(_id_condition(value) for value in term.values)
+    if term.qualifier.startswith("args."):
+        return _any(_argument(term.qualifier.removeprefix("args."), pattern) for pattern in term.patterns)
+    columns = ("error", "error_type", "task", "arguments_text")
+    return _any(_contains(column, term.patterns[0]) for column in columns)
+
+
+def _any(conditions: Iterable[Q]) -> Q:
+    united = Q()
+    for condition in conditions:
+        united |= condition
+    return united
+
+
+def _name_condition(term: Term) -> Q:
+    """Match whole names; of a task also the part after a dot, and either with wildcards."""
+    column = term.qualifier
+    shortens = column == "task"
+    if not shortens and all(len(pattern) == 1 for pattern in term.patterns):
+        return Q(**{f"{column}__in": term.values})
+    known = names(column)
+    if known is None:
+        return _any(_full_match(column, pattern, after="." if shortens else "") for pattern in term.patterns)
+    matched = [
+        name for name in known if any(_names(pattern, name, shortens=shortens) for pattern in term.patterns)
+    ]
+    return Q(**{column: matched[0]}) if len(matched) == 1 else Q(**{f"{column}__in": matched})
+
+
+def _names(pattern: Pattern, name: str, *, shortens: bool) -> bool:
+    if matches_pattern(pattern, name):
+        return True
+    if not shortens or not any(pattern):
+        return False
+    # ("send_receipt",) → anything that ends in ".send_receipt".
+    return matches_pattern(("", f".{pattern[0]}", *pattern[1:]), name)
+
+
+def _full_match(column: str, pattern: Pattern, *, after: str = "") -> Q:
+    if len(pattern) == 1 and not after:
+        return Q(**{column: pattern[0]})
+    lead = rf"(.*\{after})?" if after else ""
+    return Q(**{f"{column}__regex": f"^{lead}{pattern_regex(pattern).pattern}$"})
+
+
+def _contains(column: str, pattern: Pattern) -> Q:
+    return Q(_Like(F(column), Value(f"%{_like(pattern)}%")))
+
+
+def _like(pattern: Pattern) -> str:
+    escaped = (piece.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for piece in pattern)
+    return "%".join(escaped)
+
+
+def _argument(path: str, pattern: Pattern) -> Q:
+    """Match one "\\npath=value\\n" line; LIKE finds the row, the expression keeps it on one line."""
+    line: Pattern = (f"\n{path}={pattern[0]}", *pattern[1:])
+    line = (*line[:-1], f"{line[-1]}\n")
+    condition = Q(_Like(F("arguments_text"), Value(f"%{_like(line)}%")))
+    if len(line) > 1:
+        condition &= Q(arguments_text__iregex=pattern_regex(line).pattern)
+    return condition
+
+
+def _id_condition(value: str) -> Q:
+    bounds = uuid_bounds(value)
+    by_job = Q(task_id=value)
+    return by_job if bounds is None else by_job | Q(uuid__range=bounds)
+
+
+def uuid_bounds(text: str) -> tuple[uuid.UUID, uuid.UUID] | None:
+    """Return the first and the last id that begin with ``text``; None when none can."""
+    digits = text.replace("-", "").lower()
+    if not 4 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
+        return None
+    return uuid.UUID(digits.ljust(32, "0")), uuid.UUID(digits.ljust(32, "f"))

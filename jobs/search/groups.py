@@ -1,0 +1,185 @@
+"""Letters by their failure group, and what a set of letters is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Exists, Max, Min, OuterRef, QuerySet, Subquery, Value
+
+from jobs.core.query import Query
+from jobs.core.words import GroupState
+from jobs.models import DeadLetter, FailureGroup
+from jobs.search.conditions import letters
+from jobs.search.timeline import period, sparklines
+
+GROUP_ORDERS = ("-letters", "letters", "-last", "last", "-first", "first")
+SPARK_BUCKETS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group as far as a search sees it; ``queue`` and ``reason`` are those of its newest letter.
+
+    ``buckets`` counts its matching deaths in equal parts of ``period(query)``, for the sparkline.
+    """
+
+    group: FailureGroup
+    letters: int
+    first_died_at: datetime
+    last_died_at: datetime
+    queue: str
+    reason: str
+    buckets: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One name and how many letters have it."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """What a set of letters is made of, the biggest share first."""
+
+    by_task: list[Share]
+    by_queue: list[Share]
+    by_reason: list[Share]
+    oldest: datetime | None
+    newest: datetime | None
+    total: int
+
+
+def groups(
+    query: Query,
+    *,
+    states: Iterable[GroupState] | None = None,
+    order: str = "-letters",
+    limit: int = 200,
+    spark_buckets: int = SPARK_BUCKETS,
+) -> list[GroupRow]:
+    """Return the groups of the letters that match, at most ``limit`` of them; four queries.
+
+    ``states`` are states of groups. The buckets divide ``period(query)``.
+
+    Raises:
+        ValueError: when the order is not one of GROUP_ORDERS.
+    """
+    if order not in GROUP_ORDERS:
+        raise ValueError(f"groups are not ordered by {order!r}; use one of {', '.join(GROUP_ORDERS)}")
+    wanted = None if states is None else [GroupState(state) for state in states]
+    sums = _sums_by_group(query, wanted) if _reads_one_index(query) else _sums_by_letter(query, wanted)
+    column = {"letters": 1, "first": 2, "last": 3}[order.lstrip("-")]
+    sums.sort(key=lambda row: row[0])
+    sums.sort(key=lambda row: row[column], reverse=order.startswith("-"))
+    sums = sums[:limit]
+    ids = [row[0] for row in sums]
+    newest = letters(query).filter(group=OuterRef("pk")).order_by("-died_at", "-id")
+    found = {
+        group.pk: group
+        for group in FailureGroup.objects.filter(pk__in=ids)
+        .select_related("owner")
+        .annotate(
+            newest_queue=Subquery(newest.values("queue")[:1]),
+            newest_reason=Subquery(newest.values("reason")[:1]),
+        )
+    }
+    buckets: dict[int, list[int]] = {}
+    if spark_buckets and ids:
+        start, end = period(query, now=query.now)
+        if query.until is None:
+            end += timedelta(microseconds=1)  # a job may have died this instant
+        buckets = sparklines(query, ids, start=start, end=end, buckets=spark_buckets)
+    # A letter that left its group between two of the queries has no newest one any more.
+    return [
+        GroupRow(
+            group=found[pk],
+            letters=number,
+            first_died_at=first,
+            last_died_at=last,
+            queue=found[pk].newest_queue or "",
+            reason=found[pk].newest_reason or "",
+            buckets=buckets.get(pk, []),
+        )
+        for pk, number, first, last in sums
+        if pk in found
+    ]
+
+
+Sums = list[tuple[int, int, datetime, datetime]]
+
+
+def _reads_one_index(query: Query) -> bool:
+    """Say whether the index on group, state and time answers the search alone."""
+    return all(term.qualifier in {"state", "since", "until"} for term in query.terms)
+
+
+def _sums_by_group(query: Query, states: list[GroupState] | None) -> Sums:
+    """Ask the index once a group: a GROUP BY sorts all letters, 370 ms for a million against 50."""
+    mine = letters(query).filter(group=OuterRef("pk")).order_by()
+    found = FailureGroup.objects.all() if states is None else FailureGroup.objects.filter(state__in=states)
+    rows = found.values_list(
+        "pk",
+        Subquery(mine.values(one=Value(1)).annotate(number=Count("pk")).values("number")),
+        Subquery(mine.order_by("died_at").values("died_at")[:1]),
+        Subquery(mine.order_by("-died_at").values("died_at")[:1]),
+    )
+    return [row for row in rows if row[1]]
+
+
+def _sums_by_letter(query: Query, states: list[GroupState] | None) -> Sums:
+    found = letters(query).order_by()
+    if states is not None:
+        found = found.filter(group__state__in=states)
+    return list(
+        found.values("group_id")
+        .annotate(number=Count("pk"), first=Min("died_at"), last=Max("died_at"))
+        .values_list("group_id", "number", "first", "last")
+    )
+
+
+def group_states(query: Query) -> dict[GroupState, int]:
+    """Count the groups that have a matching letter, by state; states without one are left out."""
+    rows = (
+        FailureGroup.objects.filter(Exists(letters(query).order_by().filter(group=OuterRef("pk"))))
+        .values_list("state")
+        .annotate(number=Count("pk"))
+        .order_by("state")
+    )
+    return {GroupState(state): number for state, number in rows}
+
+
+def breakdown(queryset: QuerySet[DeadLetter]) -> Breakdown:
+    """Count the letters by task, queue and reason, in one pass."""
+    rows = (
+        queryset.order_by()
+        .values_list("task", "queue", "reason")
+        .annotate(number=Count("pk"), oldest=Min("died_at"), newest=Max("died_at"))
+    )
+    by_task: Counter[str] = Counter()
+    by_queue: Counter[str] = Counter()
+    by_reason: Counter[str] = Counter()
+    oldest = newest = None
+    for task, queue, reason, number, first, last in rows:
+        by_task[task] += number
+        by_queue[queue] += number
+        by_reason[reason] += number
+        oldest = first if oldest is None else min(oldest, first)
+        newest = last if newest is None else max(newest, last)
+    return Breakdown(
+        by_task=_shares(by_task),
+        by_queue=_shares(by_queue),
+        by_reason=_shares(by_reason),
+        oldest=oldest,
+        newest=newest,
+        total=by_reason.total(),
+    )
+
+
+def _shares(counts: Counter[str]) -> list[Share]:
+    return [Share(name, number) for name, number in sorted(counts.items(), key=lambda c: (-c[1], c[0]))]
