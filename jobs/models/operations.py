@@ -101,6 +101,10 @@ class OperationStage(models.Model):
     number = models.PositiveSmallIntegerField()
     # Null: all that are left.
     size = models.PositiveIntegerField(null=True, blank=True)
+    # Finished, and of those died again or unknown, when an operator resumed in spite of them: they
+    # no longer count towards stopping.
+    forgiven_finished = models.PositiveIntegerField(default=0)
+    forgiven_bad = models.PositiveIntegerField(default=0)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 

@@ -1,0 +1,223 @@
+"""Sends stored messages again: in batches, confirmed, to queues that are there already.
+
+Messages go through the default exchange with the queue's name. Nothing is declared here.
+
+- Redis: kombu prepares and routes each message (encoding, priority lists, key prefix, queue expiry),
+  and the commands it would run are run together in one MULTI. A batch with a key is sent exactly
+  once: the MULTI also sets a marker, and does nothing when the marker is there.
+- AMQP: one channel in confirm mode, every message mandatory, confirmed together at the end.
+- Other transports: one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from kombu import Connection
+from kombu.transport import redis as kombu_redis
+
+from jobs.agent.wire import PUBLICATION_HEADER
+from jobs.errors import BrokerUnavailable
+
+# How long a batch is known to have been sent. A runner that was stopped for longer sends it again.
+MARKER_SECONDS = 7 * 24 * 3600
+CONFIRM_SECONDS = 30
+_WATCH_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message ready to be sent; ``body`` is raw and is never serialised again."""
+
+    body: bytes
+    content_type: str
+    content_encoding: str
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    queue: str
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """What became of a batch.
+
+    ``already_sent`` is True when its key was known, so that nothing was sent now. ``exactly_once``
+    is True when the broker guards the batch by its key. ``unroutable`` are the positions of the
+    messages whose queue the broker does not have; those were not sent.
+    """
+
+    already_sent: bool = False
+    exactly_once: bool = False
+    unroutable: tuple[int, ...] = ()
+
+
+def publish(
+    connection: Connection, messages: Sequence[Outgoing], *, batch_key: str | None = None
+) -> PublishResult:
+    """Send the messages in their order.
+
+    Raises:
+        BrokerUnavailable: when the broker did not confirm. Without ``exactly_once`` a part may have
+            been sent; sending the batch again with the same ids is right either way.
+    """
+    if not messages:
+        return PublishResult()
+    errors = (*connection.connection_errors, *connection.channel_errors, OSError)
+    try:
+        channel = connection.default_channel
+        if _is_one_redis(channel):
+            return _publish_redis(channel, messages, batch_key)
+        if connection.transport.driver_type == "amqp":
+            return _publish_amqp(connection, messages)
+        for message in messages:
+            _hand_over(channel, message)
+    except errors as error:
+        connection.collapse()
+        raise BrokerUnavailable(
+            f"The broker at {connection.as_uri()} did not take {len(messages)} messages: {error}."
+            " Trying again is safe."
+        ) from error
+    return PublishResult()
+
+
+def _is_one_redis(channel: Any) -> bool:
+    """Say whether a MULTI over several lists is possible: on Redis, and not on a cluster of them."""
+    cluster = getattr(kombu_redis, "ClusterChannel", None)
+    return isinstance(channel, kombu_redis.Channel) and not (cluster and isinstance(channel, cluster))
+
+
+def _prepare(channel: Any, message: Outgoing) -> Any:
+    properties = {"delivery_mode": 2, **message.properties}
+    return channel.prepare_message(
+        message.body,
+        # None and not 0: kombu then uses the channel's default, as it does for any producer.
+        message.priority,
+        message.content_type,
+        message.content_encoding,
+        message.headers,
+        properties,
+    )
+
+
+def _hand_over(channel: Any, message: Outgoing, **options: Any) -> None:
+    channel.basic_publish(_prepare(channel, message), exchange="", routing_key=message.queue, **options)
+
+
+class _Commands:
+    """Takes the Redis commands that kombu would run to publish, in place of kombu's own batch.
+
+    kombu's batch is a pipeline without MULTI, which a crash can cut in two.
+    """
+
+    def __init__(self) -> None:
+        self.pushes: dict[str, list[str]] = {}
+        self.others: dict[tuple[Any, ...], None] = {}
+
+    def add(self, name: str, *args: Any) -> None:
+        if name == "lpush":
+            key, payload = args
+            self.pushes.setdefault(key, []).append(payload)
+        else:
+            self.others[(name, *args)] = None
+
+
+def _publish_redis(channel: Any, messages: Iterable[Outgoing], batch_key: str | None) -> PublishResult:
+    commands = _Commands()
+    for message in messages:
+        _hand_over(channel, message, _publish_batch=commands)
+    prefix = channel.global_keyprefix
+    # A client of its own on kombu's pool: kombu's prefixing client does not prefix EXISTS.
+    client = redis.Redis(connection_pool=channel.pool)
+    marker = None if batch_key is None else f"{prefix}{batch_key}"
+    for _ in range(_WATCH_TRIES):
+        with client.pipeline(transaction=True) as pipe:
+            if marker is not None:
+                pipe.watch(marker)
+                if pipe.exists(marker):
+                    return PublishResult(already_sent=True, exactly_once=True)
+                pipe.multi()
+                pipe.set(marker, int(time.time()), ex=MARKER_SECONDS)
+            for key, payloads in commands.pushes.items():
+                # One LPUSH with many values leaves the list as many LPUSHes do.
+                pipe.lpush(f"{prefix}{key}", *payloads)
+            for name, key, *args in commands.others:
+                getattr(pipe, name)(f"{prefix}{key}", *args)
+            try:
+                pipe.execute()
+            except redis.WatchError:
+                # Somebody set the marker, or the connection broke while EXEC was on its way. The
+                # marker tells which.
+                continue
+            return PublishResult(exactly_once=marker is not None)
+    raise BrokerUnavailable(
+        f"Redis did not take batch {batch_key} in {_WATCH_TRIES} tries. Trying again is safe."
+    )
+
+
+def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> PublishResult:
+    """Publish all, then wait for all confirms: one round trip a batch instead of one a message."""
+    channel = connection.channel()
+    try:
+        confirmed = _Confirms(len(messages))
+        # The class's own method: with confirm_publish the instance's waits after each message.
+        send = getattr(channel, "_basic_publish", channel.basic_publish)
+        channel.confirm_select()
+        channel.events["basic_ack"].add(confirmed.on_ack)
+        channel.events["basic_nack"].add(confirmed.on_nack)
+        channel.events["basic_return"].clear()
+        channel.events["basic_return"].add(confirmed.on_return)
+        for position, message in enumerate(messages):
+            confirmed.positions[message.headers.get(PUBLICATION_HEADER)] = position
+            send(_prepare(channel, message), exchange="", routing_key=message.queue, mandatory=True)
+        deadline = time.monotonic() + CONFIRM_SECONDS
+        while not confirmed.is_complete:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"{confirmed.open_count} messages were not confirmed in {CONFIRM_SECONDS} s"
+                )
+            connection.drain_events(timeout=left)
+        if confirmed.nacked:
+            raise OSError(f"the broker refused {confirmed.nacked} messages")
+        return PublishResult(unroutable=tuple(sorted(confirmed.returned)))
+    finally:
+        channel.close()
+
+
+class _Confirms:
+    """Counts the broker's answers to a batch on a fresh channel, whose tags run from 1."""
+
+    def __init__(self, count: int) -> None:
+        self.waiting = set(range(1, count + 1))
+        # By publication id: the broker hands an unroutable message back whole, without a tag.
+        self.positions: dict[str | None, int] = {}
+        self.returned: set[int] = set()
+        self.nacked = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.waiting
+
+    @property
+    def open_count(self) -> int:
+        return len(self.waiting)
+
+    def on_ack(self, delivery_tag: int, multiple: bool) -> None:
+        self._settle(delivery_tag, multiple)
+
+    def on_nack(self, delivery_tag: int, multiple: bool) -> None:
+        self.nacked += self._settle(delivery_tag, multiple)
+
+    def on_return(self, _exception: object, _exchange: str, _routing_key: str, message: Any) -> None:
+        self.returned.add(self.positions[message.headers.get(PUBLICATION_HEADER)])
+
+    def _settle(self, delivery_tag: int, multiple: bool) -> int:
+        settled = {tag for tag in self.waiting if tag <= delivery_tag} if multiple else {delivery_tag}
+        settled &= self.waiting
+        self.waiting -= settled
+        return len(settled)

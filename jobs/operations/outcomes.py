@@ -1,0 +1,67 @@
+"""Outcomes that do not come, and the sentence at a replay's end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from jobs import conf
+from jobs.core.words import ItemState, LetterState
+from jobs.models import DeadLetter, Operation, OperationItem
+from jobs.operations.counting import died_groups_count, item_counts
+
+_BATCH = 1_000
+
+
+def give_up(items: QuerySet[OperationItem], *, detail: str, now: datetime) -> int:
+    """Make sent items unknown and their letters dead again, in batches; return how many.
+
+    An outcome that comes later still counts: the collector matches it by the item.
+    """
+    given_up = 0
+    while True:
+        with transaction.atomic():
+            rows = list(items.filter(state=ItemState.SENT).values_list("pk", "letter_id")[:_BATCH])
+            changed = OperationItem.objects.filter(
+                pk__in=[pk for pk, _ in rows], state=ItemState.SENT
+            ).update(state=ItemState.UNKNOWN, ended_at=now, detail=detail[:255])
+            # Only letters whose item is unknown now: one may have got its outcome in between.
+            DeadLetter.objects.filter(
+                pk__in=[letter_id for _, letter_id in rows],
+                state=LetterState.REPLAYING,
+                items__pk__in=[pk for pk, _ in rows],
+                items__state=ItemState.UNKNOWN,
+            ).update(state=LetterState.DEAD, state_changed_at=now)
+        given_up += changed
+        if len(rows) < _BATCH:
+            return given_up
+
+
+def give_up_overdue(*, now: datetime) -> int:
+    """Give up on outcomes that are out for longer than JOBS_OUTCOME_TIMEOUT_HOURS; return how many."""
+    timeout = conf.current().outcome_timeout
+    hours = timeout.total_seconds() / 3600
+    overdue = OperationItem.objects.filter(state=ItemState.SENT, sent_at__lt=now - timeout)
+    return give_up(overdue, detail=f"No outcome came within {hours:g} h; its job may have run.", now=now)
+
+
+def report(operation: Operation) -> str:
+    """Say what became of a replay: "Of 8,000 replayed: 7,950 done, 40 died again in 2 groups, 10 skipped"."""
+    counts = item_counts(operation)
+    total = max(operation.selected_count, sum(counts.values()))
+    died = counts.get(ItemState.DIED, 0)
+    skipped = counts.get(ItemState.SKIPPED, 0) + max(0, total - sum(counts.values()))
+    groups = died_groups_count(operation) if died else 0
+    parts = [
+        (counts.get(ItemState.DONE, 0), "done"),
+        (died, f"died again in {groups:,} group{'' if groups == 1 else 's'}"),
+        (skipped, "skipped"),
+        (counts.get(ItemState.REFUSED, 0), "cannot be replayed"),
+        (counts.get(ItemState.UNKNOWN, 0), "with an unknown outcome"),
+        (counts.get(ItemState.SENDING, 0) + counts.get(ItemState.SENT, 0), "still waiting for their outcome"),
+        (counts.get(ItemState.PENDING, 0), "not sent"),
+    ]
+    told = [f"{number:,} {words}" for number, words in parts if number]
+    return f"Of {total:,} replayed: {', '.join(told) or 'none left to send'}"

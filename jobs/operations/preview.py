@@ -1,0 +1,346 @@
+"""What an operation would do, told before anything is sent or purged."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django.db.models import Count, Max, Min, QuerySet
+
+from jobs import search
+from jobs.core import replay
+from jobs.core.query import parse, quote
+from jobs.core.words import OperationKind, Reason
+from jobs.models import DeadLetter, Worker
+from jobs.operations.selection import Selection
+from jobs.operations.starting import ONLINE_SECONDS
+
+SAMPLES = 5
+# A death within so long means that the failures have not stopped.
+QUIET_SECONDS = 120
+# Bodies are opened to look for chords in at most so many letters; a page must not wait for more.
+MAX_OPENED = 2_000
+# A link that names more letters one by one is no longer a search.
+MAX_LINKED_IDS = 20
+MAX_NAMED = 3
+# The job may have done its work before it ended in one of these ways.
+RISKY_REASONS = (Reason.RESULT_NOT_STORED, Reason.TIMED_OUT, Reason.WORKER_LOST)
+
+
+class Level(StrEnum):
+    """How a check looks: good, worth knowing, a risk, a refusal."""
+
+    OK = "ok"
+    INFO = "info"
+    WARNING = "warning"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One fact to decide by. ``query`` is a search to follow, ``query_label`` the words of its link."""
+
+    level: Level
+    headline: str
+    text: str
+    query: str = ""
+    query_label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """``selected`` = ``to_send`` + ``refused`` + ``skipped`` (those that are no longer what is acted on)."""
+
+    words: str
+    selected: int
+    refused: int
+    skipped: int
+    to_send: int
+    oldest: datetime | None
+    newest: datetime | None
+    by_task: list[search.Share]
+    by_queue: list[search.Share]
+    by_reason: list[search.Share]
+    samples: list[DeadLetter] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+
+def preview(selection: Selection, *, kind: OperationKind, now: datetime) -> Preview:
+    """Count and check a selection; nothing is changed. A fixed number of queries.
+
+    Raises:
+        OperationRefused: when an id is no letter's.
+    """
+    selection.check_ids()
+    found = selection.queryset(kind).order_by()
+    shares = search.breakdown(found)
+    skipped = selection.left_out(kind).count() if selection.is_by_hand else 0
+    refused = found.exclude(unreplayable="").count() if kind == OperationKind.REPLAY else 0
+    checks: list[Check] = []
+    if skipped:
+        checks.append(_skipped(selection, kind, skipped))
+    if kind == OperationKind.REPLAY and shares.total:
+        checks += _replay_checks(selection, found, shares, refused, now)
+    return Preview(
+        words=selection.words,
+        selected=shares.total + skipped,
+        refused=refused,
+        skipped=skipped,
+        to_send=shares.total - refused,
+        oldest=shares.oldest,
+        newest=shares.newest,
+        by_task=shares.by_task,
+        by_queue=shares.by_queue,
+        by_reason=shares.by_reason,
+        samples=_samples(found),
+        checks=checks,
+    )
+
+
+def _samples(found: QuerySet[DeadLetter]) -> list[DeadLetter]:
+    """Pick up to five at random: the next one after a random id, five times."""
+    bounds = found.aggregate(low=Min("pk"), high=Max("pk"))
+    if bounds["low"] is None:
+        return []
+    ids: set[int] = set()
+    ordered = found.order_by("pk").values_list("pk", flat=True)
+    if bounds["high"] - bounds["low"] < SAMPLES:
+        ids.update(ordered[:SAMPLES])
+    else:
+        for _ in range(SAMPLES * 2):
+            if len(ids) == SAMPLES:
+                break
+            start = random.randint(bounds["low"], bounds["high"])  # noqa: S311 - a sample, not a secret
+            ids.add(ordered.filter(pk__gte=start).first() or bounds["low"])
+        if len(ids) < SAMPLES:
+            ids.update(ordered[: SAMPLES - len(ids)])
+    letters = DeadLetter.objects.filter(pk__in=ids).select_related("group").defer(*search.HEAVY_COLUMNS)
+    return list(letters.order_by("-died_at", "-pk"))
+
+
+def _skipped(selection: Selection, kind: OperationKind, count: int) -> Check:
+    states = (
+        selection.left_out(kind)
+        .order_by()
+        .values_list("state")
+        .annotate(number=Count("pk"))
+        .order_by("-number")
+    )
+    words = ", ".join(
+        f"{number:,} {'changed since' if state == 'dead' else state}" for state, number in states
+    )
+    return Check(Level.INFO, f"{count:,} will be skipped.", f"They are not to be acted on now: {words}.")
+
+
+def _replay_checks(
+    selection: Selection,
+    found: QuerySet[DeadLetter],
+    shares: search.Breakdown,
+    refused: int,
+    now: datetime,
+) -> list[Check]:
+    checks = [_have_failures_stopped(found, shares, now)]
+    if refused:
+        checks += _refused(selection, found)
+    checks += _workers(selection, shares, now)
+    checks += _may_repeat(selection, found)
+    checks += _chords(found)
+    checks += _unread(found)
+    return checks
+
+
+def _have_failures_stopped(found: QuerySet[DeadLetter], shares: search.Breakdown, now: datetime) -> Check:
+    """Look at the newest death of the same groups, inside the selection or not."""
+    group_ids = list(found.values_list("group_id", flat=True).distinct()[:100])
+    same_bugs = DeadLetter.objects.filter(group_id__in=group_ids)
+    newest = same_bugs.aggregate(newest=Max("died_at"))["newest"] or shares.newest
+    assert newest is not None and shares.oldest is not None  # noqa: S101, PT018 - the selection is not empty
+    quiet = (now - newest).total_seconds()
+    if quiet < QUIET_SECONDS:
+        recent = same_bugs.filter(died_at__gte=now - timedelta(seconds=QUIET_SECONDS)).count()
+        return Check(
+            Level.WARNING,
+            "The failures are still going on.",
+            f"{recent:,} of the same kind died in the last 2 minutes, the newest {_ago(quiet)}."
+            " What is sent now will probably die again.",
+        )
+    before = same_bugs.filter(died_at__gte=newest - timedelta(minutes=10), died_at__lte=newest)
+    span = before.aggregate(first=Min("died_at"), number=Count("pk"))
+    minutes = max(1.0, (newest - (span["first"] or newest)).total_seconds() / 60)
+    rate = span["number"] / minutes
+    pace = f"; before that {rate:,.0f} a minute died" if rate >= 1 and span["number"] > 1 else ""
+    return Check(
+        Level.OK,
+        "The failures have stopped.",
+        f"The last of this kind died at {newest:%H:%M:%S}, {_ago(quiet)}{pace}.",
+    )
+
+
+def _refused(selection: Selection, found: QuerySet[DeadLetter]) -> list[Check]:
+    rows = (
+        found.exclude(unreplayable="")
+        .values_list("unreplayable")
+        .annotate(number=Count("pk"))
+        .order_by("-number", "unreplayable")
+    )
+    checks = []
+    for why, number in rows[:5]:
+        ids = [
+            uuid.hex[:8]
+            for uuid in found.filter(unreplayable=why).values_list("uuid", flat=True)[: MAX_LINKED_IDS + 1]
+        ]
+        is_few = len(ids) <= MAX_LINKED_IDS
+        checks.append(
+            Check(
+                Level.REFUSED,
+                f"{number:,} cannot be replayed.",
+                why,
+                f"id:{','.join(ids)}" if is_few else "",
+                f"Show {number:,}" if is_few else "",
+            )
+        )
+    return checks
+
+
+def _workers(selection: Selection, shares: search.Breakdown, now: datetime) -> list[Check]:
+    online = list(
+        Worker.objects.filter(seen_at__gte=now - timedelta(seconds=ONLINE_SECONDS)).values_list(
+            "tasks", "queues"
+        )
+    )
+    if not online:
+        return [
+            Check(
+                Level.WARNING,
+                "No worker is online.",
+                "What is sent waits in its queue until one is started, and its outcome with it.",
+            )
+        ]
+    known_tasks = {task for tasks, _ in online for task in tasks}
+    consumed = {queue for _, queues in online for queue in queues}
+    checks = []
+    unknown = [share for share in shares.by_task if share.name and share.name not in known_tasks]
+    if unknown:
+        checks.append(
+            Check(
+                Level.WARNING,
+                f"{sum(share.count for share in unknown):,} will probably die again.",
+                f"No online worker knows {_names(unknown)}.",
+                *_leave_out(selection, "task", unknown),
+            )
+        )
+    unread = [share for share in shares.by_queue if share.name and share.name not in consumed]
+    if unread:
+        checks.append(
+            Check(
+                Level.WARNING,
+                f"{sum(share.count for share in unread):,} will wait.",
+                f"No online worker consumes the queue {_names(unread)}.",
+                *_leave_out(selection, "queue", unread),
+            )
+        )
+    return checks
+
+
+def _may_repeat(selection: Selection, found: QuerySet[DeadLetter]) -> list[Check]:
+    rows = (
+        found.filter(reason__in=RISKY_REASONS, idempotency_key="", unreplayable="")
+        .values_list("reason")
+        .annotate(number=Count("pk"))
+        .order_by("-number")
+    )
+    shares = [search.Share(reason, number) for reason, number in rows]
+    if not shares:
+        return []
+    whys = {
+        Reason.RESULT_NOT_STORED: "ran to its end",
+        Reason.TIMED_OUT: "was stopped while it ran",
+        Reason.WORKER_LOST: "lost its process while it ran",
+    }
+    told = ", ".join(f"{share.count:,} {whys[Reason(share.name)]}" for share in shares)
+    return [
+        Check(
+            Level.WARNING,
+            f"{sum(share.count for share in shares):,} may repeat their effects.",
+            f"They have no idempotency key, and what they did before they died cannot be seen: {told}.",
+            *_leave_out(selection, "reason", shares),
+        )
+    ]
+
+
+def _chords(found: QuerySet[DeadLetter]) -> list[Check]:
+    """Count chord members among the letters that belong to a group of jobs."""
+    columns = ("body", "content_type", "content_encoding", "reason")
+    rows = found.filter(headers__contains='"group":"', unreplayable="").values_list(*columns)
+    members: Counter[bool] = Counter()
+    opened = 0
+    for body, content_type, content_encoding, reason in rows[:MAX_OPENED].iterator(chunk_size=100):
+        opened += 1
+        message = replay.StoredMessage(
+            bytes(body), content_type, content_encoding, {}, {}, "", None, reason, ""
+        )
+        if replay.has_chord(message):
+            members[reason == Reason.WORKER_LOST] += 1
+    if not members:
+        return []
+    number = members.total()
+    scope = f" Of the first {MAX_OPENED:,} that belong to a group." if opened == MAX_OPENED else ""
+    text = (
+        "A chord that broke cannot be completed by its members: they run by themselves, and its callback"
+        " does not run."
+    )
+    if members[True]:
+        text += (
+            f" {members[True]:,} lost their worker before they reported, so their chord may still be open:"
+            " with the same job id they complete it."
+        )
+    return [Check(Level.INFO, f"{number:,} belonged to a chord.", text + scope)]
+
+
+def _unread(found: QuerySet[DeadLetter]) -> list[Check]:
+    rows = (
+        found.exclude(content_type__in=sorted(replay.JSON_TYPES))
+        .filter(unreplayable="")
+        .values_list("content_type")
+        .annotate(number=Count("pk"))
+        .order_by("-number")
+    )
+    shares = [search.Share(name or "of no content type", number) for name, number in rows]
+    if not shares:
+        return []
+    return [
+        Check(
+            Level.INFO,
+            f"{sum(share.count for share in shares):,} are replayed unread.",
+            f"Their bodies are {_names(shares)}: sent byte for byte, never opened here.",
+        )
+    ]
+
+
+def _leave_out(selection: Selection, qualifier: str, shares: list[search.Share]) -> tuple[str, str]:
+    """Return the search without these names, when the selection is a search."""
+    if selection.is_by_hand or len(shares) > MAX_LINKED_IDS:
+        return "", ""
+    excluded = f"-{qualifier}:{','.join(quote(share.name) for share in shares)}"
+    query = parse(selection.query, now=selection.frozen_at)
+    return query.with_term(excluded), "Leave them out"
+
+
+def _names(shares: list[search.Share]) -> str:
+    named = ", ".join(share.name for share in shares[:MAX_NAMED])
+    rest = len(shares) - MAX_NAMED
+    return f"{named} and {rest:,} more" if rest > 0 else named
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 60:
+        return f"{max(0, int(seconds))} s ago"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min ago"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min ago"
+    return f"{minutes // (24 * 60)} d ago"
