@@ -8,3 +8,9 @@ class ConsoleConfig(AppConfig):
 
     name = "console"
     verbose_name = "Console"
+
+    def ready(self) -> None:
+        """Write logins to the audit."""
+        from console import sign_ins
+
+        sign_ins.connect()

@@ -1,6 +1,7 @@
 """The Django application of the job runtime."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class JobsConfig(AppConfig):
@@ -10,3 +11,9 @@ class JobsConfig(AppConfig):
     label = "jobs"
     verbose_name = "Jobs"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Make the roles whenever migrate has run."""
+        from jobs.roles import create_roles
+
+        post_migrate.connect(create_roles, dispatch_uid="jobs.roles")

@@ -1,0 +1,51 @@
+"""What each permission allows, in the words of a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+
+# "Purging takes the permission “purge dead letters”. Ask an admin."
+WORDS: dict[str, tuple[str, str]] = {
+    "jobs.view_deadletter": ("Looking at dead letters", "view dead letters"),
+    "jobs.replay_deadletter": ("Replaying", "replay dead letters"),
+    "jobs.edit_deadletter": ("Editing arguments", "edit the arguments of dead letters"),
+    "jobs.purge_deadletter": ("Purging", "purge dead letters"),
+    "jobs.restore_deadletter": ("Restoring", "restore purged dead letters"),
+    "jobs.export_deadletter": ("Exporting", "export dead letters"),
+    "jobs.reveal_deadletter": ("Revealing masked arguments", "reveal masked arguments"),
+    "jobs.note_deadletter": ("Writing a note", "write notes on dead letters"),
+    "jobs.triage_failuregroup": ("Changing a group", "triage failure groups"),
+    "jobs.view_operation": ("Looking at operations", "view operations"),
+    "jobs.control_operation": ("Controlling an operation", "control operations"),
+    "jobs.view_auditentry": ("Reading the audit", "view the audit"),
+}
+
+
+def refusal(user: AbstractBaseUser | AnonymousUser, permission: str) -> str:
+    """Return why ``user`` may not, or "" when they may."""
+    if user.has_perm(permission):  # type: ignore[union-attr]
+        return ""
+    doing, name = WORDS.get(permission, ("This", permission))
+    return f"{doing} takes the permission “{name}”. Ask an admin."
+
+
+def requires(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Refuse a view with 403 and the reason to users without ``permission``."""
+
+    def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @wraps(view)
+        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if reason := refusal(request.user, permission):
+                raise PermissionDenied(reason)
+            return view(request, *args, **kwargs)
+
+        return checked
+
+    return decorate

@@ -1,0 +1,57 @@
+"""What every page needs: the environment, the theme, the count in the side bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.cache import cache
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from jobs.core.words import LetterState
+from jobs.models import DeadLetter
+
+THEMES = ("light", "dark")
+_COUNT_KEY = "console.dead-count"
+# Counting a million rows takes a tenth of a second; nobody sees whether such a number is 5 s old.
+_COUNT_CACHED_ABOVE = 50_000
+_COUNT_CACHED_SECONDS = 5
+
+
+def dead_count() -> int:
+    """Count the letters that are dead now."""
+    known: int | None = cache.get(_COUNT_KEY)
+    if known is not None:
+        return known
+    count = DeadLetter.objects.filter(state=LetterState.DEAD).count()
+    if count > _COUNT_CACHED_ABOVE:
+        cache.set(_COUNT_KEY, count, _COUNT_CACHED_SECONDS)
+    return count
+
+
+def context(request: HttpRequest) -> dict[str, Any]:
+    """Add the shell's values to every template; the count is taken only where it is shown."""
+    theme = request.COOKIES.get("theme", "")
+    match = request.resolver_match
+    name = match.url_name if match is not None and match.app_name == "console" else ""
+    return {
+        "environment": settings.ENVIRONMENT_NAME,
+        "theme": theme if theme in THEMES else "",
+        "dead_count": SimpleLazyObject(dead_count),
+        "section": _section(name or ""),
+        "now": timezone.now(),
+    }
+
+
+def _section(name: str) -> str:
+    """Return which link of the side bar is the current one."""
+    for section in ("overview", "audit"):
+        if name.startswith(section):
+            return section
+    if name.startswith("operation"):
+        return "operations"
+    if name.startswith(("letter", "dead-letter", "group", "replay", "purge")):
+        return "letters"
+    return ""

@@ -1,0 +1,64 @@
+"""The colour, icon and word of every state and reason, once. VISUAL: "States and reasons"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jobs.core.words import REASON_MEANINGS, REASON_WORDS, GroupState, LetterState, OperationState, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A word with its colour (a badge's or a chart's) and icon."""
+
+    word: str
+    colour: str
+    icon: str
+    meaning: str = ""
+
+
+LETTER_MARKS: dict[str, Mark] = {
+    LetterState.DEAD: Mark("Dead", "red", "envelope"),
+    LetterState.REPLAYING: Mark("Replaying", "blue", "replay"),
+    LetterState.RESOLVED: Mark("Resolved", "green", "done"),
+    LetterState.PURGED: Mark("Purged", "grey", "bin"),
+}
+GROUP_MARKS: dict[str, Mark] = {
+    GroupState.NEW: Mark("New", "red", "star"),
+    GroupState.REGRESSED: Mark("Regressed", "amber", "regressed"),
+    GroupState.KNOWN: Mark("Known", "grey", "known"),
+    GroupState.MUTED: Mark("Muted", "grey", "bell-off"),
+    GroupState.RESOLVED: Mark("Resolved", "green", "done"),
+}
+OPERATION_MARKS: dict[str, Mark] = {
+    OperationState.RUNNING: Mark("Running", "blue", "play"),
+    OperationState.PAUSED: Mark("Paused", "grey", "pause"),
+    OperationState.STOPPED: Mark("Stopped itself", "amber", "stopped"),
+    OperationState.FINISHED: Mark("Finished", "green", "done"),
+    OperationState.CANCELLED: Mark("Cancelled", "grey", "close"),
+}
+_REASON_LOOKS: dict[Reason, tuple[str, str]] = {
+    Reason.RETRIES_EXHAUSTED: ("c-1", "retries"),
+    Reason.FAILED: ("c-2", "failed"),
+    Reason.TIMED_OUT: ("c-3", "hourglass"),
+    Reason.WORKER_LOST: ("c-4", "power"),
+    Reason.UNREGISTERED: ("c-5", "question"),
+    Reason.REJECTED: ("c-rest", "rejected"),
+    Reason.EXPIRED: ("c-rest", "expired"),
+    Reason.MALFORMED: ("c-rest", "braces"),
+    Reason.UNDECODABLE: ("c-rest", "binary"),
+    Reason.RETRY_NOT_SENT: ("c-rest", "retry-not-sent"),
+    Reason.RESULT_NOT_STORED: ("c-rest", "result-not-stored"),
+    Reason.PUBLISH_FAILED: ("c-rest", "upload"),
+    Reason.BROKER: ("c-rest", "broker"),
+}
+# In the order of the charts' colours.
+REASON_MARKS: dict[str, Mark] = {
+    reason: Mark(REASON_WORDS[reason], colour, icon, REASON_MEANINGS[reason])
+    for reason, (colour, icon) in _REASON_LOOKS.items()
+}
+MARKS: dict[str, dict[str, Mark]] = {
+    "letter": LETTER_MARKS,
+    "group": GROUP_MARKS,
+    "operation": OPERATION_MARKS,
+}

@@ -1,0 +1,46 @@
+"""Refused, not found, broken; and whether the console lives."""
+
+from __future__ import annotations
+
+import logging
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+logger = logging.getLogger(__name__)
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Say what may not be done and who can allow it."""
+    reason = str(exception) if exception is not None else ""
+    return render(request, "403.html", {"reason": reason}, status=403)
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Say that nothing is at this address. Without a login nothing else is told."""
+    reason = str(exception) if isinstance(exception, Exception) and exception.args else ""
+    # The resolver's own exception holds a dictionary of addresses that were tried.
+    if exception is not None and exception.args and not isinstance(exception.args[0], str):
+        reason = ""
+    return render(request, "404.html", {"reason": reason}, status=404)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer when a view broke: the database may be gone, so the page asks nothing of it."""
+    return HttpResponse(render_to_string("500.html"), status=500)
+
+
+@login_not_required
+def healthz(request: HttpRequest) -> HttpResponse:
+    """Answer 200 when the web process can read its database, else 503 with the reason."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+    except DatabaseError as error:
+        logger.exception("healthz: the database does not answer", extra={"error": type(error).__name__})
+        return HttpResponse("The database does not answer.\n", content_type="text/plain", status=503)
+    return HttpResponse("ok\n", content_type="text/plain")
