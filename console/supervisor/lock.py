@@ -19,8 +19,9 @@ class DataLock:
     two Redis servers must never write one append-only file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, holder_name: str = "`manage.py up`") -> None:
         self.path = path
+        self.holder_name = holder_name
         self.fd = -1
 
     def acquire(self, *, wait_seconds: float = 0) -> None:
@@ -42,8 +43,8 @@ class DataLock:
                     os.close(self.fd)
                     self.fd = -1
                     raise AlreadyRunning(
-                        f"`manage.py up` is already running on {self.path.parent} (process {pid}). "
-                        "Stop that one, or give this one data of its own: JOBS_DATA_DIR=… manage.py up."
+                        f"{self.holder_name} is already running on {self.path.parent} (process {pid}). "
+                        "Stop that one, or give this one data of its own with JOBS_DATA_DIR."
                     ) from None
                 time.sleep(0.1)
         os.ftruncate(self.fd, 0)

@@ -6,28 +6,16 @@ import argparse
 import errno
 import os
 import socket
-import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
 
-from console import redis_server
-from console.first_login import USERNAME, create_first_login
-from console.supervisor import AlreadyRunning, DataLock, Output, Program, Supervisor
-from console.supervisor.stopping import StopRule
-from jobs.broker import connect
+from console.first_login import USERNAME
+from console.stack import Stack
+from console.supervisor import AlreadyRunning, DataLock
 
-# Together below 10 s: beat first, so that nothing new is sent; then the workers, whose jobs get
-# time to finish and go back to the broker when they do not; Redis last, it holds what the others wrote.
-SENDER_STOP = StopRule(stage=0, kill_after_seconds=1.0)
-WORKER_STOP = StopRule(stage=1, quit_after_seconds=4.5, kill_after_seconds=6.0)
-SERVICE_STOP = StopRule(stage=2, kill_after_seconds=1.5)
-REDIS_STOP = StopRule(stage=3, kill_after_seconds=1.0)
 # How long a killed predecessor's programs may take to go.
 LOCK_WAIT_SECONDS = 12
 
@@ -94,164 +82,6 @@ class Command(BaseCommand):
             raise SystemExit(1)
 
 
-class Stack:
-    """The programs of one ``up`` and how they depend on each other."""
-
-    def __init__(
-        self, options: dict[str, Any], directory: Path, listener: socket.socket, lock_fd: int
-    ) -> None:
-        self._options = options
-        self._directory = directory
-        self._listener = listener
-        self._address = console_address(listener)
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        self._output = Output(sys.stdout, colour=colour)
-        self._supervisor = Supervisor(self._output, guard_fds=(lock_fd,))
-        self._redis: redis_server.EmbeddedRedis | None = None
-        self._password: str | None = None
-
-    def run(self) -> bool:
-        """Run all phases; return whether the end was asked for and nothing had to be killed."""
-        ending = self._supervisor.run([self.start_storage, self.start_services, self.announce])
-        if ending.killed:
-            self._output.complain(f"Killed, because they did not stop in time: {', '.join(ending.killed)}.")
-        if ending.is_clean:
-            self._output.say("Everything stopped.")
-        return ending.is_clean
-
-    def start_storage(self) -> list[Program]:
-        """Bring up Redis, and the tables."""
-        programs = [self._program("migrate", django("migrate", "--no-input"), SERVICE_STOP, once=True)]
-        if settings.BROKER_IS_EMBEDDED:
-            self._redis, notice = redis_server.prepare(self._directory)
-            if notice:
-                self._output.complain(notice)
-            programs.insert(0, self._redis_program(self._redis))
-        else:
-            check_broker()
-        return programs
-
-    def start_services(self) -> list[Program]:
-        """Bring up everything that needs the tables and the broker."""
-        if self._options["first_login"]:
-            self._password = create_first_login()
-            connections.close_all()
-        programs = [
-            self._web_program(),
-            self._program("runops", django("runops"), SERVICE_STOP),
-        ]
-        celery = python("celery", "-A", self._options["app"])
-        if not self._options["no_worker"]:
-            worker = (
-                *celery,
-                "worker",
-                "--loglevel=INFO",
-                # Another application's worker on this machine may be called celery@….
-                "--hostname=console@%h",
-                f"--concurrency={self._options['concurrency']}",
-            )
-            programs.append(self._program("worker", worker, WORKER_STOP))
-        if not self._options["no_beat"]:
-            scheduler = "django_celery_beat.schedulers:DatabaseScheduler"
-            beat = (*celery, "beat", "--loglevel=INFO", "--pidfile=", f"--scheduler={scheduler}")
-            programs.append(self._program("beat", beat, SENDER_STOP))
-        return programs
-
-    def announce(self) -> list[Program]:
-        """Say where everything is."""
-        url = self._broker_url
-        lines = [
-            "",
-            f"The console answers at  {self._address}/",
-            f"The broker is           {url}",
-            "",
-            "Any Celery application can attach to it. In the application:",
-            "    from jobs.agent import attach; attach(app)",
-            "and its worker:",
-            f"    celery -A yourapp --broker {url} worker",
-        ]
-        if self._password is not None:
-            lines += [
-                "",
-                f"Sign in as {USERNAME!r} with the password  {self._password}",
-                f"It is shown only now. Change it with `manage.py changepassword {USERNAME}`.",
-            ]
-        lines += ["", "Ctrl-C stops everything.", ""]
-        self._output.say("\n".join(lines))
-        return []
-
-    @property
-    def _broker_url(self) -> str:
-        return self._redis.url if self._redis is not None else str(settings.BROKER_URL)
-
-    def _program(self, name: str, command: tuple[str, ...], stop: StopRule, *, once: bool = False) -> Program:
-        return Program(
-            name=name,
-            command=command,
-            stop=stop,
-            environment=self._environment(),
-            once=once,
-            ready_seconds=3600 if once else 60,
-        )
-
-    def _redis_program(self, server: redis_server.EmbeddedRedis) -> Program:
-        return Program(
-            name="redis",
-            command=server.command,
-            stop=REDIS_STOP,
-            environment=os.environ,
-            input=server.configuration,
-            is_ready=server.answers,
-            # A large append-only file takes a while to load.
-            ready_seconds=300,
-        )
-
-    def _web_program(self) -> Program:
-        """Serve the project's WSGI application on the socket that is open already."""
-        module, _, name = str(settings.WSGI_APPLICATION).rpartition(".")
-        fd = self._listener.fileno()
-        command = [
-            *python("gunicorn", f"{module}:{name}", "--bind", f"fd://{fd}", "--worker-class", "gthread"),
-            *("--workers", "2", "--threads", "4", "--timeout", "60", "--graceful-timeout", "1"),
-            *("--no-control-socket", "--log-level", "warning"),
-        ]
-        if settings.DEBUG:
-            command.append("--reload")
-        return Program(
-            name="web",
-            command=tuple(command),
-            stop=SERVICE_STOP,
-            environment=self._environment(),
-            pass_fds=(fd,),
-            is_ready=lambda: answers(self._address),
-        )
-
-    def _environment(self) -> dict[str, str]:
-        """Return what every program of the project gets."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "PYTHONUNBUFFERED": "1",
-            "DJANGO_SETTINGS_MODULE": os.environ["DJANGO_SETTINGS_MODULE"],
-            "BROKER_URL": self._broker_url,
-        }
-        environment.setdefault("CONSOLE_URL", self._address)
-        # Celery would let these win over the settings.
-        for name in ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
-            environment.pop(name, None)
-        return environment
-
-
-def python(module: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command that runs a module with this Python."""
-    return (sys.executable, "-m", module, *arguments)
-
-
-def django(command: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command that runs a Django command."""
-    return python("django", command, *arguments)
-
-
 def port_number(text: str) -> int:
     """Read a port."""
     if not text.isdigit() or int(text) > 65_535:
@@ -270,35 +100,3 @@ def listen(host: str, port: int) -> socket.socket:
                 f"manage.py up --port {port + 1}."
             ) from error
         raise CommandError(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
-
-
-def console_address(listener: socket.socket) -> str:
-    """Return the address to open in a browser."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
-    return f"http://[{host}]:{port}" if ":" in host and not host.startswith("[") else f"http://{host}:{port}"
-
-
-def answers(address: str) -> bool:
-    """Say whether the console answers, with whatever status."""
-    try:
-        with urllib.request.urlopen(f"{address}/healthz", timeout=1):  # noqa: S310 (our own address)
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
-
-
-def check_broker() -> None:
-    """Refuse to start on a broker that does not answer."""
-    connection = connect()
-    try:
-        connection.ensure_connection(max_retries=1, timeout=5)
-    except Exception as error:
-        raise CommandError(
-            f"The broker {connection.as_uri()} does not answer: {error}. "
-            "Start it, or unset BROKER_URL to use the embedded Redis."
-        ) from error
-    finally:
-        connection.release()
