@@ -8,6 +8,7 @@ from django.urls import include, path
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("demo/", include("console.demo.switch")),
     path("", include("console.urls")),
 ]
 

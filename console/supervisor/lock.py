@@ -30,7 +30,7 @@ class DataLock:
         Raises:
             AlreadyRunning: when a living process holds it, or the wait was in vain.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + wait_seconds
         while True:
