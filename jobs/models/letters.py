@@ -99,6 +99,12 @@ class DeadLetter(Message):
                 name="dead_letter_delete_after",
                 condition=Q(delete_after__isnull=False),
             ),
+            # The overview: what was replayed or purged lately. The dead, most of a storm, are not in it.
+            models.Index(
+                fields=["state_changed_at"],
+                name="dead_letter_left",
+                condition=~Q(state=LetterState.DEAD.value),
+            ),
             # Restore of an operation.
             models.Index(
                 fields=["purged_by"], name="dead_letter_purged_by", condition=Q(purged_by__isnull=False)

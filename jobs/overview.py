@@ -1,0 +1,197 @@
+"""What needs attention now, in figures: read once a page, a fixed number of queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
+
+from jobs import search
+from jobs.core import query as core_query
+from jobs.core.words import GroupState, LetterState, OperationState
+from jobs.models import DeadLetter, FailureGroup, Operation
+from jobs.operations import Progress, progress
+from jobs.search.timeline import counted_by_bucket
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+# A group whose last death is older than this has stopped failing, as far as one can see.
+STILL_FAILING = timedelta(minutes=15)
+SPARK_BUCKETS = 30
+TABLE_ROWS = 50
+SHOWN_GROUPS = 8
+SHOWN_OPERATIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FailingGroup:
+    """A group that is new or came back and still fails, and since when.
+
+    ``row`` counts the last hour, ``letters`` are all of its dead ones.
+    """
+
+    row: search.GroupRow
+    letters: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOperation:
+    """An operation that has not ended, with its progress."""
+
+    operation: Operation
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Dead letters of one queue or task: now, died in the last hour and in the hour before."""
+
+    name: str
+    dead: int
+    last_hour: int
+    hour_before: int
+    last_died_at: datetime | None
+    buckets: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The figures. "Before" is the hour, or the day, before the last one."""
+
+    groups: list[FailingGroup]
+    operations: list[OpenOperation]
+    dead: int
+    dead_before: int
+    died_last_hour: int
+    died_hour_before: int
+    died_last_five_minutes: int
+    replaying: int
+    resolved_last_day: int
+    resolved_day_before: int
+    groups_by_state: dict[GroupState, int]
+    groups_first_seen_last_hour: int
+    by_queue: list[Tally]
+    by_task: list[Tally]
+    last_died_at: datetime | None
+
+    @property
+    def attention_count(self) -> int:
+        """How many things need attention."""
+        return len(self.groups) + len(self.operations)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups have a dead letter."""
+        return sum(self.groups_by_state.values())
+
+
+def overview(*, now: datetime) -> Overview:
+    """Read the overview as it is at ``now``."""
+    everything = core_query.parse("", now=now)
+    operations = _open_operations(now=now)
+    letters = DeadLetter.objects.all()
+    dead = letters.filter(state=LetterState.DEAD).count()
+    # Letters that died again after a replay were dead before it as well.
+    newly_dead = letters.filter(state=LetterState.DEAD, died_at__gte=now - HOUR, first_died_at__gte=now - HOUR)
+    left = _left_dead(now - HOUR, now).filter(died_at__lt=now - HOUR)
+    by_state = search.group_states(everything)
+    failing = _failing_groups(now=now)
+    return Overview(
+        groups=failing,
+        operations=operations,
+        dead=dead,
+        dead_before=max(0, dead - newly_dead.count() + left.count()),
+        died_last_hour=_died(now - HOUR, now),
+        died_hour_before=_died(now - 2 * HOUR, now - HOUR),
+        died_last_five_minutes=_died(now - timedelta(minutes=5), now),
+        replaying=letters.filter(state=LetterState.REPLAYING).count(),
+        resolved_last_day=_left_dead(now - DAY, now).filter(state=LetterState.RESOLVED).count(),
+        resolved_day_before=_left_dead(now - 2 * DAY, now - DAY).filter(state=LetterState.RESOLVED).count(),
+        groups_by_state=by_state,
+        groups_first_seen_last_hour=FailureGroup.objects.filter(first_seen_at__gte=now - HOUR)
+        .filter(Exists(search.letters(everything).order_by().filter(group=OuterRef("pk"))))
+        .count(),
+        by_queue=_tallies("queue", now=now),
+        by_task=_tallies("task", now=now),
+        last_died_at=letters.filter(state=LetterState.DEAD).values_list("died_at", flat=True).first(),
+    )
+
+
+def _died(since: datetime, until: datetime) -> int:
+    """Count the letters whose newest death lies in a span, whatever became of them since."""
+    return sum(
+        DeadLetter.objects.filter(state=state, died_at__gte=since, died_at__lt=until).count()
+        for state in LetterState
+    )
+
+
+def _left_dead(since: datetime, until: datetime) -> QuerySet[DeadLetter]:
+    """Return the letters that are not dead and came into their state in a span."""
+    # Written as the condition of the index is, so that both databases use it.
+    return DeadLetter.objects.filter(
+        ~Q(state=LetterState.DEAD.value), state_changed_at__gte=since, state_changed_at__lt=until
+    )
+
+
+def _failing_groups(*, now: datetime) -> list[FailingGroup]:
+    states = (GroupState.NEW, GroupState.REGRESSED)
+    # Their dead letters, whenever they died; and the last hour for the bars and the order.
+    recent = search.groups(
+        core_query.parse(f"since:{core_query.iso(now - HOUR)}", now=now), states=states, spark_buckets=SPARK_BUCKETS
+    )
+    failing = [row for row in recent if now - row.last_died_at <= STILL_FAILING][:SHOWN_GROUPS]
+    if not failing:
+        return []
+    ids = ",".join(str(row.group.pk) for row in failing)
+    whole = search.groups(core_query.parse(f"group:{ids}", now=now), spark_buckets=0)
+    totals = {row.group.pk: row.letters for row in whole}
+    return [
+        FailingGroup(
+            row=row,
+            letters=totals.get(row.group.pk, row.letters),
+            since=row.group.regressed_at or row.group.first_seen_at,
+        )
+        for row in failing
+    ]
+
+
+def _open_operations(*, now: datetime) -> list[OpenOperation]:
+    states = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
+    found = Operation.objects.filter(state__in=states).order_by("-id")[:SHOWN_OPERATIONS]
+    return [OpenOperation(operation=each, progress=progress(each, now=now)) for each in found]
+
+
+def _tallies(column: Literal["queue", "task"], *, now: datetime) -> list[Tally]:
+    dead = DeadLetter.objects.filter(state=LetterState.DEAD).order_by()
+    rows = list(
+        dead.values_list(column)
+        .annotate(
+            number=Count("pk"),
+            last_hour=Count("pk", filter=Q(died_at__gte=now - HOUR)),
+            hour_before=Count("pk", filter=Q(died_at__gte=now - 2 * HOUR, died_at__lt=now - HOUR)),
+            newest=Max("died_at"),
+        )
+        .order_by("-number", column)[:TABLE_ROWS]
+    )
+    step = HOUR / SPARK_BUCKETS
+    bounds = [now - HOUR + step * number for number in range(SPARK_BUCKETS + 1)]
+    # A job may have died this instant.
+    bounds[-1] += timedelta(microseconds=1)
+    series: dict[str, list[int]] = {row[0]: [0] * SPARK_BUCKETS for row in rows}
+    for bucket, name, number in counted_by_bucket(dead.values_list(column).annotate(number=Count("pk")), bounds):
+        if name in series:
+            series[name][bucket] = number
+    return [
+        Tally(
+            name=name,
+            dead=number,
+            last_hour=last_hour,
+            hour_before=hour_before,
+            last_died_at=newest,
+            buckets=series[name],
+        )
+        for name, number, last_hour, hour_before, newest in rows
+    ]
