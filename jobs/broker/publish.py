@@ -67,7 +67,7 @@ def publish(
     """
     if not messages:
         return PublishResult()
-    errors = (*connection.connection_errors, *connection.channel_errors, OSError)
+    errors: Any = (*connection.connection_errors, *connection.channel_errors, OSError)
     try:
         channel = connection.default_channel
         if _is_one_redis(channel):
@@ -77,7 +77,7 @@ def publish(
         for message in messages:
             _hand_over(channel, message)
     except errors as error:
-        connection.collapse()
+        connection.collapse()  # type: ignore[attr-defined]  # the stubs lack it
         raise BrokerUnavailable(
             f"The broker at {connection.as_uri()} did not take {len(messages)} messages: {error}."
             " Trying again is safe."
@@ -161,11 +161,11 @@ def _publish_redis(channel: Any, messages: Iterable[Outgoing], batch_key: str | 
 
 def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> PublishResult:
     """Publish all, then wait for all confirms: one round trip a batch instead of one a message."""
-    channel = connection.channel()
+    channel: Any = connection.channel()
     try:
         confirmed = _Confirms(len(messages))
         # The class's own method: with confirm_publish the instance's waits after each message.
-        send = getattr(channel, "_basic_publish", channel.basic_publish)
+        send: Any = getattr(channel, "_basic_publish", channel.basic_publish)
         channel.confirm_select()
         channel.events["basic_ack"].add(confirmed.on_ack)
         channel.events["basic_nack"].add(confirmed.on_nack)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -173,7 +172,7 @@ def _stages(operation: Operation, *, pending: int) -> list[StageRow]:
     if not stages:
         return []
     by_stage: dict[int, dict[str, int]] = {}
-    rows: Sequence[Any] = (
+    rows = (
         OperationItem.objects.filter(operation=operation, stage__gt=0)
         .order_by()
         .values_list("stage", "state")

@@ -1,0 +1,84 @@
+"""Duties that one process at a time carries out, however many run.
+
+Expiry is decided by the database's clock alone, so clocks of machines may differ. Every change is a
+conditional UPDATE: of two that reach for an expired lease, one changes the row.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Now
+
+from jobs.errors import LeaseLost
+from jobs.models import Lease
+
+
+class HeldLease:
+    """A duty that this process holds until ``seconds`` after its last renewal.
+
+    ``token`` grows with each holder. Threads may share the object; each uses its own connection.
+    """
+
+    def __init__(self, *, duty: str, holder: str, token: int, seconds: float) -> None:
+        self.duty = duty
+        self.holder = holder
+        self.token = token
+        self.seconds = seconds
+        self.is_lost = False
+
+    def check(self) -> None:
+        """Check in the database that the duty is still held; call it before each change.
+
+        Raises:
+            LeaseLost: when it expired or somebody else holds it.
+        """
+        if self.is_lost or not self._mine().filter(expires_at__gt=Now()).exists():
+            self.is_lost = True
+            raise LeaseLost(
+                f"{self.holder} no longer holds the duty {self.duty} (token {self.token})."
+                " Whoever holds it now goes on; nothing is to be undone."
+            )
+
+    def renew(self) -> bool:
+        """Move the expiry forward; return False when the duty is somebody else's now."""
+        renewed = self._mine().update(renewed_at=Now(), expires_at=_from_now(self.seconds))
+        self.is_lost = not renewed
+        return bool(renewed)
+
+    def release(self) -> None:
+        """Give the duty up at once, so that a standby need not wait for the expiry."""
+        self._mine().update(holder="", expires_at=Now())
+        self.is_lost = True
+
+    def _mine(self) -> QuerySet[Lease]:
+        return Lease.objects.filter(duty=self.duty, holder=self.holder, token=self.token)
+
+
+def acquire(*, duty: str, holder: str, seconds: float) -> HeldLease | None:
+    """Take a duty that is free or has expired; return None while somebody else holds it.
+
+    Its own holder's name does not help a process that lost it: the token grows for everyone.
+    """
+    if not Lease.objects.filter(duty=duty).exists():
+        Lease.objects.bulk_create([Lease(duty=duty)], ignore_conflicts=True)
+    is_free = Q(expires_at=None) | Q(holder="") | Q(expires_at__lte=Now())
+    with transaction.atomic():
+        taken = Lease.objects.filter(is_free, duty=duty).update(
+            holder=holder,
+            token=F("token") + 1,
+            acquired_at=Now(),
+            renewed_at=Now(),
+            expires_at=_from_now(seconds),
+        )
+        if not taken:
+            return None
+        token = Lease.objects.values_list("token", flat=True).get(duty=duty)
+    return HeldLease(duty=duty, holder=holder, token=token, seconds=seconds)
+
+
+def _from_now(seconds: float) -> Combinable:
+    return ExpressionWrapper(Now() + timedelta(seconds=seconds), output_field=DateTimeField())

@@ -1,0 +1,481 @@
+"""One replay: items, stages, rate, batches, and the report at its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.db.models import Min
+from kombu import Connection
+
+from jobs.agent import wire
+from jobs.broker.publish import Outgoing, publish
+from jobs.core import replay
+from jobs.core.pace import Pace
+from jobs.core.stages import StageCounts, Verdict, judge
+from jobs.core.words import ItemState, OperationState
+from jobs.models import Operation, OperationEvent, OperationItem, OperationStage
+from jobs.operations import rows
+from jobs.operations.counting import current_stage, stage_counts
+from jobs.operations.outcomes import report
+from jobs.operations.selection import Selection
+from jobs.operations.skipping import explain
+
+if TYPE_CHECKING:
+    from jobs.operations.runner import HoldsDuty
+
+# Letters a batch: one claim, one MULTI, one update. Twice as many gains nothing measurable.
+BATCH = 1_000
+# Bodies of a batch together, so that large ones do not fill the memory.
+BATCH_BYTES = 8_000_000
+ITEMS_BATCH = 5_000
+ITEMS_PAGE = 200_000
+# How often outcomes are looked at, in seconds: while waiting for them, and while sending a stage.
+LOOK_SECONDS = 0.5
+DIED_EVENTS = 100
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What may go out in a batch, and what cannot."""
+
+    ready: list[tuple[int, int, Outgoing, str, str]]
+    refused: list[tuple[int, str]]
+
+
+class Replaying:
+    """One replay as this process carries it out. All that counts is in rows; the rest is pace and caches."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._pace: Pace | None = None
+        self._first_item: int | None = None
+        self._judged_at: datetime | None = None
+        self._quota = 0
+        self._page = array("q")
+        self._page_at = 0
+
+    def step(self, operation: Operation, *, now: datetime, lease: HoldsDuty) -> float | None:
+        """Do one batch of it; return the seconds until the next, None when it has ended or stopped."""
+        if operation.started_at is None or operation.carried_out_by != lease.holder:
+            self._take_up(operation, now, lease)
+        if not operation.is_materialised:
+            self._write_items(operation, now, lease)
+            return 0.0
+        stage = current_stage(operation) if operation.stages else None
+        if stage is not None:
+            verdict = self._judge_stage(operation, stage, now, lease)
+            if verdict == Verdict.STOP:
+                return None
+            if verdict == Verdict.PASS:
+                return 0.0
+            if verdict == Verdict.WAIT:
+                return LOOK_SECONDS
+        limit = BATCH if stage is None else min(BATCH, self._quota)
+        rate = operation.rate_per_second
+        if rate is None:
+            self._pace = None
+        else:
+            if self._pace is None:
+                self._pace = Pace(at=now)
+            if self._pace.allowance(rate_per_second=rate, now=now) < min(limit, max(1, int(rate * 0.1))):
+                return self._pace.seconds_until(rate_per_second=rate)
+            limit = min(limit, self._pace.allowance(rate_per_second=rate, now=now))
+        sent, has_more = self._send_batch(operation, stage, limit=limit, now=now, lease=lease)
+        if self._pace is not None and rate is not None:
+            self._pace.spend(sent)
+        self._quota -= sent
+        if has_more:
+            return (
+                0.0 if self._pace is None or rate is None else self._pace.seconds_until(rate_per_second=rate)
+            )
+        return self._wait_or_finish(operation, now, lease)
+
+    def finish_batch(self, operation: Operation, *, batch: int, now: datetime) -> str:
+        """Send a batch that was claimed and perhaps sent; return what was found, in words."""
+        items = rows.next_items(
+            operation_id=operation.pk, state=ItemState.SENDING, limit=1_000_000, batch=batch
+        )
+        prepared = self._prepare(operation, [(item, letter) for item, letter, _ in items], replays_made=True)
+        result = publish(
+            self._connection,
+            [outgoing for _, _, outgoing, _, _ in prepared.ready],
+            batch_key=batch_key(operation, batch),
+        )
+        self._note_sent(prepared, result.unroutable, now)
+        if result.already_sent:
+            return f"all {len(prepared.ready):,} letters had been sent; none was sent again"
+        if result.exactly_once:
+            return f"none of its {len(prepared.ready):,} letters had been sent; they are now"
+        return (
+            f"its {len(prepared.ready):,} letters were sent again with the same ids,"
+            " because this broker cannot tell whether they had been"
+        )
+
+    def _take_up(self, operation: Operation, now: datetime, lease: HoldsDuty) -> None:
+        with transaction.atomic():
+            if operation.started_at is None:
+                _log(
+                    operation, now, lease.holder, "started", f"Started: {operation.selected_count:,} letters"
+                )
+                operation.started_at = now
+            else:
+                text = f"Taken over from {operation.carried_out_by}"
+                _log(operation, now, lease.holder, "resumed_after_crash", text)
+            operation.carried_out_by = lease.holder
+            Operation.objects.filter(pk=operation.pk).update(
+                started_at=operation.started_at, carried_out_by=lease.holder
+            )
+
+    def _write_items(self, operation: Operation, now: datetime, lease: HoldsDuty) -> None:
+        """Write the next items; at the end, those of letters that somebody else has taken, as skipped."""
+        selection = Selection.from_json(operation.selection)
+        if self._page_at >= len(self._page):
+            found = selection.queryset().filter(pk__gt=operation.checkpoint_id).order_by("pk")
+            ids = found.values_list("pk", flat=True)[:ITEMS_PAGE].iterator(chunk_size=10_000)
+            self._page, self._page_at = array("q", ids), 0
+        batch = self._page[self._page_at : self._page_at + ITEMS_BATCH].tolist()
+        self._page_at += len(batch)
+        with transaction.atomic():
+            lease.check()
+            if batch:
+                self._write(operation, selection, batch, now)
+                # Only forward: a runner that lost its lease must not move it back.
+                Operation.objects.filter(pk=operation.pk, checkpoint_id__lt=batch[-1]).update(
+                    checkpoint_id=batch[-1]
+                )
+                return
+        taken = array("q", selection.left_out().order_by("pk").values_list("pk", flat=True).iterator())
+        for start in range(0, len(taken), ITEMS_BATCH):
+            with transaction.atomic():
+                lease.check()
+                self._write(operation, selection, taken[start : start + ITEMS_BATCH].tolist(), now)
+        with transaction.atomic():
+            lease.check()
+            count = OperationItem.objects.filter(operation=operation).count()
+            Operation.objects.filter(pk=operation.pk).update(
+                is_materialised=True,
+                changed_count=count,
+                # More only when a letter died between the freeze and the count.
+                selected_count=max(operation.selected_count, count),
+            )
+
+    def _write(
+        self, operation: Operation, selection: Selection, letter_ids: list[int], now: datetime
+    ) -> None:
+        rows.write_items(operation_id=operation.pk, letter_ids=letter_ids, frozen_at=selection.frozen_at)
+        self._explain_skipped(operation, letter_ids, now)
+
+    def _explain_skipped(self, operation: Operation, letter_ids: list[int], now: datetime) -> None:
+        unexplained = dict(
+            OperationItem.objects.filter(
+                operation=operation, state=ItemState.SKIPPED, detail="", letter_id__gte=letter_ids[0]
+            )
+            .filter(letter_id__lte=letter_ids[-1])
+            .values_list("letter_id", "pk")
+        )
+        if unexplained:
+            reasons = explain(list(unexplained), operation_id=operation.pk)
+            with_words = [(pk, reasons[letter_id]) for letter_id, pk in unexplained.items()]
+            for pk, detail in with_words:
+                OperationItem.objects.filter(pk=pk).update(detail=detail, ended_at=now)
+
+    def _judge_stage(
+        self, operation: Operation, stage: OperationStage, now: datetime, lease: HoldsDuty
+    ) -> Verdict:
+        """Decide what the stage does. Outcomes are counted twice a second at most, not for every batch."""
+        is_fresh = self._judged_at is not None and 0 <= (now - self._judged_at).total_seconds() < LOOK_SECONDS
+        if is_fresh and self._quota > 0:
+            return Verdict.SEND
+        self._judged_at = now
+        pending = OperationItem.objects.filter(operation=operation, state=ItemState.PENDING).count()
+        counts = stage_counts(operation, stage, pending=pending)
+        self._quota = counts.left
+        verdict = judge(counts, stop_above_percent=operation.stop_above_percent)
+        if verdict == Verdict.STOP:
+            self._stop(operation, stage, counts, now, lease)
+        elif verdict == Verdict.PASS:
+            self._pass_stage(operation, stage, counts, now, lease)
+        elif stage.started_at is None:
+            with transaction.atomic():
+                OperationStage.objects.filter(pk=stage.pk).update(started_at=now)
+                size = f"{counts.left:,} letter{'' if counts.left == 1 else 's'}"
+                _log(operation, now, lease.holder, "stage", f"Stage {stage.number} started: {size}")
+        return verdict
+
+    def _stop(
+        self,
+        operation: Operation,
+        stage: OperationStage,
+        counts: StageCounts,
+        now: datetime,
+        lease: HoldsDuty,
+    ) -> None:
+        """Stop by itself, unless an operator paused or ended it in the same moment."""
+        share = 100 * counts.bad / max(1, counts.finished)
+        unknown = f" or have no known outcome ({counts.unknown:,})" if counts.unknown else ""
+        text = (
+            f"Stopped itself in stage {stage.number}: {counts.bad:,} of {counts.finished:,} died again{unknown},"
+            f" {share:.1f} %, limit {operation.stop_above_percent} %. {counts.pending:,} letters are not sent."
+        )
+        with transaction.atomic():
+            lease.check()
+            stopped = Operation.objects.filter(pk=operation.pk, state=OperationState.RUNNING).update(
+                state=OperationState.STOPPED, outcome=text
+            )
+            if stopped:
+                _log(operation, now, lease.holder, "stopped", text)
+                self._log_deaths(operation, now, lease.holder)
+
+    def _pass_stage(
+        self,
+        operation: Operation,
+        stage: OperationStage,
+        counts: StageCounts,
+        now: datetime,
+        lease: HoldsDuty,
+    ) -> None:
+        with transaction.atomic():
+            lease.check()
+            if not OperationStage.objects.filter(pk=stage.pk, ended_at=None).update(
+                ended_at=now, started_at=stage.started_at or now
+            ):
+                return
+            if counts.finished:
+                share = 100 * counts.bad / counts.finished
+                text = (
+                    f"Stage {stage.number} passed: {counts.bad:,} of {counts.finished:,} died again,"
+                    f" {share:.1f} %, limit {operation.stop_above_percent} %"
+                )
+            else:
+                text = f"Stage {stage.number} passed: nothing was left to send"
+            _log(operation, now, lease.holder, "passed", text)
+
+    def _send_batch(
+        self,
+        operation: Operation,
+        stage: OperationStage | None,
+        *,
+        limit: int,
+        now: datetime,
+        lease: HoldsDuty,
+    ) -> tuple[int, bool]:
+        """Claim, send and mark up to ``limit`` letters; return how many, and whether some may be left."""
+        candidates = rows.next_items(operation_id=operation.pk, state=ItemState.PENDING, limit=limit)
+        if not candidates:
+            return 0, False
+        chosen: list[tuple[int, int]] = []
+        size = 0
+        for item_id, letter_id, length in candidates:
+            if chosen and size + length > BATCH_BYTES:
+                break
+            chosen.append((item_id, letter_id))
+            size += length
+        prepared = self._prepare(operation, chosen)
+        frozen_at = Selection.from_json(operation.selection).frozen_at
+        with transaction.atomic():
+            lease.check()
+            if not Operation.objects.filter(pk=operation.pk, state=OperationState.RUNNING).exists():
+                return 0, True
+            claimed = rows.claim_letters(
+                letter_ids=[letter for _, letter, *_ in prepared.ready], frozen_at=frozen_at, now=now
+            )
+            lost = [(item, letter) for item, letter, *_ in prepared.ready if letter not in claimed]
+            ready = [row for row in prepared.ready if row[1] in claimed]
+            batch = self._number(operation, ready[0][0]) if ready else 0
+            rows.mark_sending(
+                item_ids=[item for item, *_ in ready], batch=batch, stage=1 if stage is None else stage.number
+            )
+            if lost:
+                reasons = explain([letter for _, letter in lost], operation_id=operation.pk)
+                details = [(item, reasons[letter]) for item, letter in lost]
+                rows.end_items(state=ItemState.SKIPPED, details=details, now=now)
+            if prepared.refused:
+                rows.end_items(state=ItemState.REFUSED, details=prepared.refused, now=now)
+        result = publish(
+            self._connection,
+            [outgoing for _, _, outgoing, _, _ in ready],
+            batch_key=batch_key(operation, batch),
+        )
+        self._note_sent(Prepared(ready, []), result.unroutable, now)
+        return len(ready), True
+
+    def _note_sent(self, prepared: Prepared, unroutable: Sequence[int], now: datetime) -> None:
+        missed = set(unroutable)
+        went = [row for place, row in enumerate(prepared.ready) if place not in missed]
+        stayed = [row for place, row in enumerate(prepared.ready) if place in missed]
+        with transaction.atomic():
+            if went:
+                rows.mark_sent(items=[(item, task_id, pub) for item, _, _, task_id, pub in went], now=now)
+            if stayed:
+                details = [
+                    (item, f"The broker has no queue {outgoing.queue}.") for item, _, outgoing, _, _ in stayed
+                ]
+                rows.end_items(state=ItemState.REFUSED, details=details, now=now)
+                rows.unclaim_letters(letter_ids=[letter for _, letter, *_ in stayed], now=now)
+            if prepared.refused:
+                rows.end_items(state=ItemState.REFUSED, details=prepared.refused, now=now)
+
+    def _prepare(
+        self, operation: Operation, items: Sequence[tuple[int, int]], *, replays_made: bool = False
+    ) -> Prepared:
+        """Build the messages. Ids follow from the operation's seed, so a batch sent twice has the same."""
+        messages = rows.read_messages(letter_ids=[letter for _, letter in items])
+        seed = str(operation.selection.get("seed", "")).encode()
+        published_at = datetime.now().timestamp()  # noqa: DTZ005 - seconds since the epoch have no zone
+        prepared = Prepared([], [])
+        for item_id, letter_id in items:
+            if letter_id not in messages:
+                continue
+            task_id = _derived_uuid(seed, b"task", item_id)
+            publication_id = _derived_uuid(seed, b"publication", item_id).replace("-", "")
+            letter_uuid, message, replays = _stored(messages[letter_id])
+            stamp = {
+                wire.PUBLICATION_HEADER: publication_id,
+                wire.PUBLISHED_AT_HEADER: published_at,
+                wire.REPLAY_OF_HEADER: letter_uuid,
+                wire.REPLAY_ITEM_HEADER: item_id,
+                wire.REPLAY_NUMBER_HEADER: replays if replays_made else replays + 1,
+            }
+            try:
+                result = replay.prepare(
+                    message,
+                    new_task_id=task_id,
+                    stamp=stamp,
+                    target_queue=operation.target_queue,
+                    edited_arguments=operation.edited_arguments,
+                    keeps_task_id=operation.keeps_task_id,
+                )
+            except replay.ReplayRefused as refusal:
+                prepared.refused.append((item_id, str(refusal)))
+                continue
+            outgoing = Outgoing(
+                body=result.body,
+                content_type=result.content_type,
+                content_encoding=result.content_encoding,
+                headers=result.headers,
+                properties=result.properties,
+                queue=result.queue,
+                priority=result.priority,
+            )
+            prepared.ready.append((item_id, letter_id, outgoing, result.task_id, publication_id))
+        return prepared
+
+    def _number(self, operation: Operation, item_id: int) -> int:
+        """Number a batch by its first item's place in the operation.
+
+        An item is claimed once, so two runners that both believe to hold the duty never give two
+        batches one number, and one marker.
+        """
+        if self._first_item is None:
+            lowest = OperationItem.objects.filter(operation=operation).aggregate(lowest=Min("pk"))["lowest"]
+            self._first_item = lowest or item_id
+        return item_id - self._first_item + 1
+
+    def _wait_or_finish(self, operation: Operation, now: datetime, lease: HoldsDuty) -> float | None:
+        is_waiting = OperationItem.objects.filter(
+            operation=operation, state__in=[ItemState.SENDING, ItemState.SENT, ItemState.PENDING]
+        ).exists()
+        if is_waiting:
+            self._log_deaths(operation, now, lease.holder)
+            return LOOK_SECONDS
+        with transaction.atomic():
+            lease.check()
+            text = report(operation)
+            finished = Operation.objects.filter(pk=operation.pk, state=OperationState.RUNNING).update(
+                state=OperationState.FINISHED, ended_at=now, outcome=text
+            )
+            if finished:
+                self._log_deaths(operation, now, lease.holder)
+                OperationStage.objects.filter(operation=operation, ended_at=None).update(ended_at=now)
+                _log(operation, now, lease.holder, "finished", text)
+        return None
+
+    def _log_deaths(self, operation: Operation, now: datetime, holder: str) -> None:
+        """Name letters that died again and are not in the log yet, the first DIED_EVENTS."""
+        logged = operation.events.filter(kind="died")
+        room = DIED_EVENTS - logged.count()
+        if room <= 0:
+            return
+        died = (
+            OperationItem.objects.filter(operation=operation, state=ItemState.DIED)
+            .exclude(letter_id__in=logged.values("letter_id"))
+            .order_by("ended_at", "pk")
+            .values_list("letter_id", "letter__task", "letter__error_type", "letter__error", "ended_at")[
+                :room
+            ]
+        )
+        OperationEvent.objects.bulk_create(
+            OperationEvent(
+                operation=operation,
+                at=ended_at or now,
+                actor=holder,
+                kind="died",
+                text=f"{task} died again: {error_type} {error}"[:500],
+                letter_id=letter_id,
+            )
+            for letter_id, task, error_type, error, ended_at in died
+        )
+
+
+def batch_key(operation: Operation, batch: int) -> str:
+    """Return the marker of a batch. The seed keeps apart two databases that share a broker."""
+    seed = str(operation.selection.get("seed", ""))[:12]
+    return f"jobs.sent.{operation.pk}-{seed}.{batch}"
+
+
+def _stored(row: rows.MessageRow) -> tuple[str, replay.StoredMessage, int]:
+    (
+        _,
+        letter_uuid,
+        body,
+        content_type,
+        content_encoding,
+        headers,
+        properties,
+        queue,
+        routing_key,
+        exchange,
+    ) = row[:10]
+    priority, reason, task_id, replays = row[10:]
+    message = replay.StoredMessage(
+        body=bytes(body),
+        content_type=content_type,
+        content_encoding=content_encoding,
+        headers=_header_values(headers),
+        properties=_header_values(properties),
+        # On the default exchange the routing key is the queue's name.
+        queue=queue or ("" if exchange else routing_key),
+        priority=priority,
+        reason=reason,
+        task_id=task_id,
+    )
+    return (
+        str(letter_uuid if isinstance(letter_uuid, uuid.UUID) else uuid.UUID(letter_uuid)),
+        message,
+        replays,
+    )
+
+
+def _header_values(text: str) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(text)
+    # Tagged values are rare, and looking for them in every header of 100,000 letters is not cheap.
+    if '"__' in text:
+        values = wire.from_json_value(values)
+    return values
+
+
+def _derived_uuid(seed: bytes, what: bytes, item_id: int) -> str:
+    digest = hashlib.blake2b(b"%s:%s:%d" % (seed, what, item_id), digest_size=16).digest()
+    return str(uuid.UUID(bytes=digest, version=4))
+
+
+def _log(operation: Operation, now: datetime, holder: str, kind: str, text: str) -> None:
+    OperationEvent.objects.create(operation=operation, at=now, actor=holder, kind=kind, text=text[:500])

@@ -1,0 +1,103 @@
+"""Carries operations out: all that run, a batch of each in turn, so that none holds up another."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import Protocol
+
+from django.db import transaction
+from kombu import Connection
+
+from jobs.core.words import ItemState, OperationKind, OperationState
+from jobs.models import Operation, OperationEvent, OperationItem
+from jobs.operations.replaying import Replaying
+from jobs.operations.walking import Walking
+
+logger = logging.getLogger(__name__)
+
+
+class HoldsDuty(Protocol):
+    """What proves that this process may still change something: a ``leases.HeldLease``."""
+
+    holder: str
+
+    def check(self) -> None:
+        """Raise ``LeaseLost`` when it may not."""
+        ...
+
+
+class Work(Protocol):
+    """One operation as far as this process carries it out."""
+
+    def step(self, operation: Operation, *, now: datetime, lease: HoldsDuty) -> float | None:
+        """Do one batch; return the seconds until the next, or None when the operation has ended."""
+        ...
+
+
+class Runner:
+    """Keeps what one process remembers of the operations it carries out; the rows hold all that counts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._work: dict[int, Work] = {}
+        self._needs_recovery = True
+
+    def run_once(self, *, now: datetime, lease: HoldsDuty) -> float | None:
+        """Do one batch of every running operation.
+
+        Returns the seconds until there is more to do, 0 when at once, or None when nothing runs.
+        Never blocks for longer than a batch of each.
+
+        Raises:
+            LeaseLost: when another process has the duty.
+            BrokerUnavailable: when a batch could not be sent; call again, it is resumed then.
+        """
+        lease.check()
+        if self._needs_recovery:
+            self._recover(now=now, lease=lease)
+            self._needs_recovery = False
+        running = list(Operation.objects.filter(state=OperationState.RUNNING).order_by("pk"))
+        self._work = {pk: work for pk, work in self._work.items() if pk in {o.pk for o in running}}
+        waits: list[float] = []
+        for operation in running:
+            try:
+                seconds = self._work_of(operation).step(operation, now=now, lease=lease)
+            except Exception:
+                # A batch may be half done: what is marked as being sent is looked after first.
+                self._needs_recovery = True
+                self._work.clear()
+                raise
+            if seconds is not None:
+                waits.append(seconds)
+        return min(waits) if waits else None
+
+    def _work_of(self, operation: Operation) -> Work:
+        if operation.pk not in self._work:
+            is_replay = operation.kind == OperationKind.REPLAY
+            self._work[operation.pk] = Replaying(self._connection) if is_replay else Walking()
+        return self._work[operation.pk]
+
+    def _recover(self, *, now: datetime, lease: HoldsDuty) -> None:
+        """Finish the batches that a crash or a broken connection left between claim and sent."""
+        unfinished = (
+            OperationItem.objects.filter(state=ItemState.SENDING)
+            .order_by()
+            .values_list("operation", "batch")
+            .distinct()
+        )
+        for operation_id, batch in sorted(unfinished):
+            lease.check()
+            operation = Operation.objects.get(pk=operation_id)
+            result = Replaying(self._connection).finish_batch(operation, batch=batch, now=now)
+            with transaction.atomic():
+                OperationEvent.objects.create(
+                    operation=operation,
+                    at=now,
+                    actor=lease.holder,
+                    kind="resumed_after_crash",
+                    text=f"Batch {batch} was cut off while it was sent: {result}",
+                )
+            logger.warning(
+                "operation %s: batch %s was cut off while it was sent: %s", operation_id, batch, result
+            )
