@@ -34,6 +34,9 @@ REPLAY_OF_HEADER = "jobs-replay-of"
 REPLAY_ITEM_HEADER = "jobs-replay-item"
 REPLAY_NUMBER_HEADER = "jobs-replay-no"
 IDEMPOTENCY_HEADER = "jobs-idempotency-key"
+# "3:<publication id>" on a copy that an agent put back on a broker that keeps no count of deliveries.
+# It counts for that publication only.
+DELIVERIES_HEADER = "jobs-deliveries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,8 @@ class WireError:
 class Record:
     """One record. Times are seconds since the epoch, UTC.
 
-    ``reason`` is a dead letter reason for a death; for an outcome "done" or "ignored"; for an
-    ending "revoked", "terminated" or "ignored". ``parameters`` are the names of the task's
+    ``reason`` is a dead letter reason for a death; for an outcome "done", "ignored", "revoked" or
+    "terminated"; for an ending "revoked", "terminated" or "ignored". ``parameters`` are the names of the task's
     positional parameters where the worker knows them, without ``self``.
     """
 

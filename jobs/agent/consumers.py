@@ -1,0 +1,123 @@
+"""What Celery calls with a message that never becomes a job: captures first, then lets Celery reject it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery.exceptions import InvalidTaskError
+from celery.utils.imports import symbol_by_name
+from celery.worker import consumer as celery_consumer
+from kombu.exceptions import ContentDisallowed
+from kombu.message import Message
+
+from . import messages, reasons
+from .agent import Agent, death_of_message, unregistered
+from .deliveries import Deliveries
+from .endings import Ending
+from .requests import capturing
+
+logger = logging.getLogger(__name__)
+
+# celery-types knows only the public half of it.
+Consumer: Any = celery_consumer.Consumer
+
+
+def capturing_consumer(base: type[Any], agent: Agent) -> type[Any]:
+    """Return the consumer class of a worker, with capture in front of its own."""
+    return type(
+        f"Capturing{base.__name__}",
+        (CapturingConsumer, base),
+        {"jobs_agent": agent, "jobs_deliveries": Deliveries(agent), "__module__": __name__},
+    )
+
+
+class CapturingConsumer(Consumer):
+    """In front of what the ``worker_consumer`` setting names."""
+
+    jobs_agent: Agent
+    jobs_deliveries: Deliveries
+
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Message], Any]:
+        """Refuse messages without task or id before Celery looks them up."""
+        self.jobs_agent.watch(self)
+        on_task_received = super().create_task_handler(*args, **kwargs)
+
+        @functools.wraps(on_task_received)
+        def on_message(message: Message) -> Any:
+            problem = messages.header_problem(message)
+            if problem:
+                return self.on_invalid_task(None, message, InvalidTaskError(problem))
+            return on_task_received(message)
+
+        return on_message
+
+    def update_strategies(self) -> Any:
+        """Put the capturing request in front of every task's, Celery's own tasks included."""
+        for task in self.app.tasks.values():
+            task.Request = capturing(symbol_by_name(task.Request), self.jobs_agent, self.jobs_deliveries)
+        result = super().update_strategies()
+        for name, strategy in self.strategies.items():
+            self.strategies[name] = _checking(strategy)
+        return result
+
+    def on_unknown_task(self, body: Any, message: Message, exc: BaseException) -> Any:
+        """Capture a job whose task is not registered here."""
+        names = self.jobs_agent.names_of(message)
+        ending = unregistered(messages.text(names.get("task")))
+        return self._bury(
+            message, ending, lambda: super(CapturingConsumer, self).on_unknown_task(body, message, exc)
+        )
+
+    def on_unknown_message(self, body: Any, message: Message) -> Any:
+        """Capture a message that is no job."""
+        ending = death_of_message(
+            reasons.MALFORMED, InvalidTaskError("It is no message of Celery's."), message
+        )
+        return self._bury(
+            message, ending, lambda: super(CapturingConsumer, self).on_unknown_message(body, message)
+        )
+
+    def on_invalid_task(self, body: Any, message: Message, exc: BaseException) -> Any:
+        """Capture a job that cannot be run, or whose content type is not accepted."""
+        reason = reasons.UNDECODABLE if isinstance(exc, ContentDisallowed) else reasons.MALFORMED
+        return self._bury(
+            message,
+            death_of_message(reason, exc, message),
+            lambda: super(CapturingConsumer, self).on_invalid_task(body, message, exc),
+        )
+
+    def on_decode_error(self, message: Message, exc: BaseException) -> Any:
+        """Capture a message whose body cannot be decoded; Celery acknowledges it."""
+        return self._bury(
+            message,
+            death_of_message(reasons.UNDECODABLE, exc, message),
+            lambda: super(CapturingConsumer, self).on_decode_error(message, exc),
+        )
+
+    def _bury(self, message: Message, ending: Ending, then: Callable[[], Any]) -> None:
+        if not self.jobs_agent.keep_message(message, ending):
+            return  # unacknowledged, it is the only copy that is left
+        try:
+            then()
+        except Exception as error:  # noqa: BLE001 (the result backend, mostly; the message is captured)
+            logger.warning(
+                "A message ended as %s, and Celery's own bookkeeping failed: %r", ending.reason, error
+            )
+        if not message.acknowledged:
+            message.reject_log_error(logger, self.connection_errors)
+
+
+def _checking(strategy: Callable[..., Any]) -> Callable[..., Any]:
+    """Check the shape of the body in front of a strategy, which would end the worker over it."""
+
+    @functools.wraps(strategy)
+    def task_message_handler(message: Message, *args: Any, **kwargs: Any) -> Any:
+        problem = messages.body_problem(message)
+        if problem:
+            raise InvalidTaskError(problem)
+        return strategy(message, *args, **kwargs)
+
+    return task_message_handler

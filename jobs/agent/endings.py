@@ -1,0 +1,111 @@
+"""Which ending an exception is. Pure: what a request knows comes in, a verdict goes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from billiard.exceptions import SoftTimeLimitExceeded, Terminated, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import Ignore, Reject, Retry
+
+from . import errors, reasons
+from .wire import WireError
+
+# What Task.replace raises after it sent the job that takes its place.
+REPLACED = "Replaced by new task"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended. ``is_death`` is False for what is worth knowing and is no failure."""
+
+    reason: str
+    error: WireError | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    is_death: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What decides between two reasons and is not in the exception."""
+
+    retries: int = 0
+    max_retries: int | None = None
+    hard_limit: float | None = None
+    soft_limit: float | None = None
+    # Celery's tracer broke (``Request.on_failure`` with ``return_ok=False``): the error may be the
+    # result backend's, and the job's own is further up in its chain.
+    is_internal: bool = False
+
+
+def is_lost_process(exc: BaseException) -> bool:
+    """Return whether the process that ran the job is gone."""
+    return isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt))
+
+
+def judge(exc: BaseException, traceback: object, attempt: Attempt) -> Ending | None:
+    """Return how a job ended that raised; None when it goes on elsewhere (retried, replaced) or when
+    another hook records it (terminated)."""
+    exc = errors.unwrap(exc)
+    if isinstance(exc, (Retry, Terminated)):
+        return None
+    if isinstance(exc, Ignore):
+        if str(exc) == REPLACED:
+            return None
+        return Ending(reasons.IGNORED, errors.describe(exc, traceback), is_death=False)
+    if isinstance(exc, Reject):
+        return _judge_reject(exc, traceback)
+    if isinstance(exc, TimeLimitExceeded):
+        return timed_out(hard=True, limit=exc.args[0] if exc.args else attempt.hard_limit)
+    if is_lost_process(exc):
+        return Ending(reasons.WORKER_LOST, errors.describe(exc, traceback), errors.exit_details(exc))
+    if isinstance(exc, MemoryError):
+        return Ending(reasons.WORKER_LOST, errors.describe(exc, traceback), {"memory_error": True})
+    return _judge_failure(exc, traceback, attempt)
+
+
+def timed_out(*, hard: bool, limit: Any, error: WireError | None = None) -> Ending:
+    """Return the ending of a job that ran past a limit, in seconds."""
+    which = "hard" if hard else "soft"
+    if error is None:
+        kind = TimeLimitExceeded if hard else SoftTimeLimitExceeded
+        error = WireError(
+            type=errors.type_name(kind),
+            message=f"It ran past its {which} time limit of {limit} s.",
+            traceback="",
+        )
+    return Ending(reasons.TIMED_OUT, error, {f"{which}_limit": limit})
+
+
+def _judge_reject(exc: Any, traceback: object) -> Ending:
+    cause = exc.reason
+    if not exc.requeue and isinstance(cause, Exception) and errors.is_from_retry(traceback):
+        sending = errors.describe(cause, traceback)
+        job_error = errors.first_error(traceback) or sending
+        return Ending(
+            reasons.RETRY_NOT_SENT, job_error, {"publish_error": f"{sending.type}: {sending.message}"}
+        )
+    error = errors.describe(exc, traceback)
+    if isinstance(cause, BaseException):
+        error = errors.describe(cause, traceback)
+    elif cause is not None:
+        error = replace(error, message=str(cause)[: errors.MESSAGE_LIMIT_CHARS])
+    return Ending(reasons.REJECTED, error, {"requeue": bool(exc.requeue)})
+
+
+def _judge_failure(exc: BaseException, traceback: object, attempt: Attempt) -> Ending:
+    error = errors.describe(exc, traceback)
+    if errors.ran_to_its_end(traceback):
+        return Ending(reasons.RESULT_NOT_STORED, error)
+    details: dict[str, Any] = {}
+    if attempt.is_internal and (own := errors.first_error(traceback)) is not None:
+        details["bookkeeping_error"] = f"{error.type}: {error.message}"[: errors.MESSAGE_LIMIT_CHARS]
+        error = own
+    if error.type == errors.type_name(SoftTimeLimitExceeded):
+        if error.message in ("", "SoftTimeLimitExceeded()") or error.message.startswith("("):
+            error = replace(error, message=f"It ran past its soft time limit of {attempt.soft_limit} s.")
+        ending = timed_out(hard=False, limit=attempt.soft_limit, error=error)
+        return replace(ending, details={**ending.details, **details})
+    if attempt.max_retries is not None and 0 < attempt.retries >= attempt.max_retries:
+        return Ending(reasons.RETRIES_EXHAUSTED, error, {**details, "attempts": attempt.retries + 1})
+    return Ending(reasons.FAILED, error, details)

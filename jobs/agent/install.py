@@ -1,0 +1,64 @@
+"""Puts the agent into an application: nothing happens before one of its workers starts."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any
+
+from celery import Celery, bootsteps, signals
+from celery.utils.imports import symbol_by_name
+
+from .publications import start_stamping
+from .settings import AgentSettings
+
+logger = logging.getLogger(__name__)
+
+_settings: weakref.WeakKeyDictionary[Celery, AgentSettings] = weakref.WeakKeyDictionary()
+
+
+def install(app: Celery, settings: AgentSettings) -> None:
+    """Attach an application; once more only changes the settings of workers that start later."""
+    if app not in _settings:
+        app.steps["worker"].add(GuardPool)
+    _settings[app] = settings
+    start_stamping()
+    signals.worker_init.connect(join_worker, weak=False, dispatch_uid="jobs.agent.worker_init")
+
+
+def join_worker(sender: Any = None, **_: Any) -> None:
+    """Put capture in front of the consumer that the worker is about to create.
+
+    Receiver of ``worker_init``, which comes after the ``worker_consumer`` setting was read, so that
+    it does not matter whether the application was configured before or after it was attached.
+    """
+    settings = _settings.get(sender.app)
+    if settings is None:
+        return
+    # Imported here: a process that only publishes needs none of it.
+    from . import control  # noqa: F401 (registers jobs_describe)
+    from .agent import Agent
+    from .consumers import CapturingConsumer, capturing_consumer
+
+    base = symbol_by_name(sender.consumer_cls)
+    if issubclass(base, CapturingConsumer):
+        return
+    agent = Agent(sender.app, settings, sender.hostname)
+    sender.jobs_agent = agent
+    sender.consumer_cls = capturing_consumer(base, agent)
+    logger.info(
+        "Dead letters are captured; what the broker does not take waits in %s.", agent.spool.directory
+    )
+
+
+class GuardPool(bootsteps.StartStopStep):
+    """Guards the pool once it exists, see ``guard.py``."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def start(self, worker: Any) -> None:
+        """Wrap the pool before the consumer hands it the first job."""
+        from .guard import guard_pool
+
+        if getattr(worker, "jobs_agent", None) is not None:
+            guard_pool(worker.pool)
