@@ -6,11 +6,15 @@ import os
 
 from celery import Celery
 from django.conf import settings
-from kombu import Queue
+from kombu import Exchange, Queue
 
 from jobs.agent import attach
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+
+# Long jobs on a queue of their own do not hold up short ones; "celery" is where an application
+# without routing sends.
+QUEUES = ("critical", "default", "low", "long", "celery")
 
 DEFAULTS = {
     "broker_url": settings.BROKER_URL,
@@ -30,10 +34,10 @@ DEFAULTS = {
     # still runs is delivered a second time.
     "task_soft_time_limit": 600,
     "task_time_limit": 660,
-    # Long jobs on a queue of their own do not hold up short ones; "celery" is where an application
-    # without routing sends.
     "task_default_queue": "default",
-    "task_queues": [Queue(name) for name in ("critical", "default", "low", "long", "celery")],
+    # Each with an exchange and a key of its own, as Celery makes them for a queue it does not know;
+    # without, all five would be bound to the key of the default queue and get every job.
+    "task_queues": [Queue(name, Exchange(name), routing_key=name) for name in QUEUES],
     # The agent reports what the console needs; events would cost a third of the throughput.
     "worker_send_task_events": False,
     "task_send_sent_event": False,

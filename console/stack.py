@@ -22,12 +22,12 @@ from console.supervisor import Output, Program, Supervisor
 from console.supervisor.stopping import StopRule
 from jobs.broker import connect
 
-# Together below 10 s: beat first, so that nothing new is sent; then the workers, whose jobs get
+# All is over within 10 s. Beat first, so that nothing new is sent; then the workers, whose jobs get
 # time to finish and go back to the broker when they do not; Redis last, it holds what the others wrote.
 SENDER_STOP = StopRule(stage=0, kill_after_seconds=1.0)
 WORKER_STOP = StopRule(stage=1, quit_after_seconds=4.5, kill_after_seconds=6.0)
-SERVICE_STOP = StopRule(stage=2, kill_after_seconds=1.5)
-REDIS_STOP = StopRule(stage=3, kill_after_seconds=1.0)
+SERVICE_STOP = StopRule(stage=2, kill_after_seconds=8.5)
+REDIS_STOP = StopRule(stage=3, kill_after_seconds=9.5)
 
 
 class Stack:
@@ -189,6 +189,8 @@ def environment(*, broker_url: str, console_url: str | None = None) -> dict[str,
         "DJANGO_SETTINGS_MODULE": os.environ["DJANGO_SETTINGS_MODULE"],
         "BROKER_URL": broker_url,
     }
+    # Where an agent keeps dead letters while the broker is away: with the other data.
+    values.setdefault("JOBS_SPOOL_DIRECTORY", str((Path(settings.DATA_DIR) / "spool").resolve()))
     if console_url is not None:
         values.setdefault("CONSOLE_URL", console_url)
     # Celery would let these win over the settings.

@@ -393,12 +393,12 @@ def test_plan_sends_each_signal_once() -> None:
     assert plan.killed == ["one"]
 
 
-def test_time_of_a_stage_counts_from_its_own_beginning() -> None:
-    plan = StopPlan([("one", StopRule(0, 5)), ("two", StopRule(1, 1))])
+def test_a_stage_may_use_the_time_that_the_one_before_left() -> None:
+    plan = StopPlan([("one", StopRule(0, 2)), ("two", StopRule(1, 5))])
     plan.step(0, {"one", "two"})
 
-    assert plan.step(4, {"two"}) == [("two", signal.SIGTERM)]
-    assert plan.step(4.5, {"two"}) == []
+    assert plan.step(1, {"two"}) == [("two", signal.SIGTERM)]
+    assert plan.step(4.9, {"two"}) == []
     assert plan.step(5, {"two"}) == [("two", signal.SIGKILL)]
 
 

@@ -24,7 +24,8 @@ def programs(
     python = (sys.executable, "-m")
     worker = (
         *python,
-        *("celery", "-A", "console.demo.shop", "worker", "--loglevel=WARNING"),
+        # Its failures are on the page; their tracebacks here would push the login off the screen.
+        *("celery", "-A", "console.demo.shop", "worker", "--loglevel=CRITICAL"),
         *("--hostname=shop@%h", "--concurrency=2"),
     )
     return [

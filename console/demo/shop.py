@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
-from kombu import Queue
+from kombu import Exchange, Queue
 
 from console.demo import feed
 from console.demo.state import DIRECTORY_VARIABLE, Demo
@@ -35,7 +35,7 @@ app.conf.update(
     task_acks_late=True,
     task_default_queue=CATALOG,
     task_ignore_result=True,
-    task_queues=[Queue(name) for name in (PAYMENTS, MAIL, CATALOG, MEDIA)],
+    task_queues=[Queue(name, Exchange(name), routing_key=name) for name in (PAYMENTS, MAIL, CATALOG, MEDIA)],
     task_reject_on_worker_lost=True,
     task_time_limit=30,
     worker_prefetch_multiplier=1,

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from kombu import Queue
 from kombu.exceptions import OperationalError
 
 from console.demo import shop
@@ -175,8 +174,9 @@ class Traffic:
                 content_type="application/json",
                 content_encoding="utf-8",
                 headers={"task": "shop.tasks.update_stock", "id": f"cut-off-{next(self._orders)}"},
-                declare=[Queue(shop.CATALOG)],
+                exchange=shop.CATALOG,
                 routing_key=shop.CATALOG,
+                declare=[shop.app.amqp.queues[shop.CATALOG]],
             )
         self.sent += 1
 

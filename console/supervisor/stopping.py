@@ -15,8 +15,10 @@ class StopRule:
     """How one program is asked to stop.
 
     Programs of a lower ``stage`` stop first; the next stage begins when all of it are gone.
-    SIGTERM comes first, SIGQUIT ``quit_after_seconds`` later when given (for a Celery worker: give
-    unfinished jobs back to the broker), SIGKILL to the whole process group ``kill_after_seconds`` later.
+    SIGTERM opens a stage. Both times count from the beginning of the whole stop, so that the sum is
+    bounded and what one stage does not need is left to the next: after ``quit_after_seconds``, when
+    given, SIGQUIT (for a Celery worker: give unfinished jobs back to the broker), after
+    ``kill_after_seconds`` SIGKILL to the whole process group.
     """
 
     stage: int
@@ -29,7 +31,7 @@ class StopPlan:
 
     def __init__(self, rules: Iterable[tuple[str, StopRule]]) -> None:
         self._rules = dict(rules)
-        self._stage_began: dict[int, float] = {}
+        self._began: float | None = None
         self._sent: set[tuple[str, signal.Signals]] = set()
         self._hurried_at: float | None = None
 
@@ -51,7 +53,8 @@ class StopPlan:
             return []
         stage = min(self._rules[name].stage for name in names)
         last_stage = max(rule.stage for rule in self._rules.values())
-        began = self._stage_began.setdefault(stage, now)
+        if self._began is None:
+            self._began = now
         due: list[tuple[str, signal.Signals]] = []
         for name in names:
             rule = self._rules[name]
@@ -59,9 +62,9 @@ class StopPlan:
                 self._add(due, name, signal.SIGKILL)
             elif rule.stage == stage:
                 self._add(due, name, signal.SIGTERM)
-                if rule.quit_after_seconds is not None and now - began >= rule.quit_after_seconds:
+                if rule.quit_after_seconds is not None and now - self._began >= rule.quit_after_seconds:
                     self._add(due, name, signal.SIGQUIT)
-                if now - began >= rule.kill_after_seconds:
+                if now - self._began >= rule.kill_after_seconds:
                     self._add(due, name, signal.SIGKILL)
         return due
 

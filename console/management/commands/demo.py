@@ -35,6 +35,9 @@ class Command(BaseCommand):
         "way a job can. --fix and --break mend its bugs and bring them back. Ctrl-C stops it."
     )
 
+    # `manage.py up` has just checked the same; this saves the demo a second.
+    requires_system_checks = ()
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""
         choice = parser.add_mutually_exclusive_group()
