@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Any
 
 NAME_LENGTH = 255
 
@@ -37,15 +38,33 @@ def clean_line(text: str, *, limit: int) -> str:
 
 
 def clean_text(text: str, *, limit: int) -> str:
-    """Return ``text`` with its lines, at most about ``limit`` characters.
+    """Return ``text`` with its lines, at most ``limit`` characters.
 
     The middle of a longer one is left out and its length said: of a traceback the end names the
     error and the place, the start says who called.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > limit:
-        head = limit // 4
-        tail = limit - head
-        left_out = len(text) - head - tail
-        text = f"{text[:head]}\n… {left_out:,} characters left out …\n{text[-tail:]}"
+        # Room for the note, whose number has at most 13 digits and signs.
+        room = max(limit - 40, 2)
+        head, tail = room // 4, room - room // 4
+        text = f"{text[:head]}\n… {len(text) - room:,} characters left out …\n{text[-tail:]}"[:limit]
     return _CONTROLS_BUT_LINES.sub("\ufffd", text)
+
+
+def clean_json(value: Any, *, depth: int = 20) -> Any:
+    """Return ``value`` as JSON that PostgreSQL takes: clean strings, no NaN, no depth beyond ``depth``."""
+    if isinstance(value, str):
+        return clean_text(value, limit=10_000)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)):
+        # Beyond this JSON readers round; NaN and infinity are no JSON at all.
+        return value if abs(value) < 2**63 else clean_text(repr(value)[:100], limit=100)
+    if depth <= 0:
+        return "…"
+    if isinstance(value, dict):
+        return {clean_name(str(key)): clean_json(item, depth=depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean_json(item, depth=depth - 1) for item in value]
+    return clean_text(repr(value), limit=10_000)

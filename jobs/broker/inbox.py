@@ -1,0 +1,287 @@
+"""Reading ``jobs.dead`` without losing a record: taken first, acknowledged after the commit.
+
+On Redis records move to the list ``jobs.dead.taken`` in one pipeline, and leave it when they are
+acknowledged; what a crash left there is delivered again. On other transports kombu keeps them
+unacknowledged. Delivery is at least once: the collector recognises what it has already.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import redis
+from kombu import Connection, Consumer, Exchange, Queue
+
+from jobs.agent.wire import DEAD_QUEUE
+from jobs.broker.connection import SOCKET_TIMEOUT_SECONDS
+from jobs.errors import BrokerUnavailable
+
+TAKEN_LIST = "jobs.dead.taken"
+REDIS_TRANSPORTS = frozenset({"redis", "rediss", "sentinel", "redis+socket"})
+# How long to wait for one more message once there is one: a batch fills, but nobody waits for it.
+_GATHER_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message that was taken. ``problem`` says why its envelope could not be read; then ``body`` is all of it."""
+
+    body: bytes
+    headers: dict[str, Any] = field(default_factory=dict)
+    properties: dict[str, Any] = field(default_factory=dict)
+    content_type: str = ""
+    content_encoding: str = ""
+    problem: str = ""
+    # What acknowledges it: the list item on Redis, kombu's message elsewhere.
+    receipt: Any = field(default=None, repr=False, compare=False)
+
+
+class _Reader(Protocol):
+    def take(self, limit: int, wait_seconds: float) -> list[Taken]: ...
+    def ack(self, taken: list[Taken]) -> None: ...
+    def depth(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Inbox:
+    """The queue ``jobs.dead`` for one collector.
+
+    Every method raises ``BrokerUnavailable`` when the broker does not answer; the next call
+    connects anew and delivers again what was taken and not acknowledged.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._reader: _Reader | None = None
+
+    def take(self, limit: int, wait_seconds: float) -> list[Taken]:
+        """Return up to ``limit`` messages, oldest first; wait for the first one, not for the rest."""
+        with self._translated("reading"):
+            return self._connected().take(limit, wait_seconds)
+
+    def ack(self, taken: list[Taken]) -> None:
+        """Forget messages that are safely stored."""
+        if taken:
+            with self._translated("acknowledging"):
+                self._connected().ack(taken)
+
+    def depth(self) -> int:
+        """Count what waits, taken and not acknowledged included where the broker can tell."""
+        with self._translated("counting"):
+            return self._connected().depth()
+
+    def close(self) -> None:
+        """Let go of the connection; what was not acknowledged will be delivered again."""
+        reader, self._reader = self._reader, None
+        with contextlib.suppress(*self._errors()):
+            if reader is not None:
+                reader.close()
+            self._connection.release()
+
+    def _connected(self) -> _Reader:
+        if self._reader is None:
+            is_redis = self._connection.transport_cls in REDIS_TRANSPORTS
+            self._reader = _RedisReader(self._connection) if is_redis else _KombuReader(self._connection)
+        return self._reader
+
+    def _errors(self) -> tuple[type[BaseException], ...]:
+        # Not kombu's recoverable errors as they are: its Redis transport lists KeyError among them.
+        declared = (*self._connection.connection_errors, *self._connection.channel_errors)
+        broken = (e for e in declared if not issubclass(e, LookupError | TypeError | ValueError))
+        return (redis.exceptions.RedisError, OSError, *broken)
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except self._errors() as error:
+            # A half-read reply would answer the next command: never reuse what failed.
+            self.close()
+            raise BrokerUnavailable(
+                f"The broker {self._connection.as_uri()} failed while {doing} {DEAD_QUEUE}: {error}. "
+                "Nothing is lost; it is tried again."
+            ) from error
+
+
+class _RedisReader:
+    """Moves list items in pipelines: BRPOP and an entry in ``unacked`` a message are ten times slower."""
+
+    def __init__(self, connection: Connection) -> None:
+        channel = connection.default_channel
+        self._wait_limit = (
+            float(connection.transport_options.get("socket_timeout") or SOCKET_TIMEOUT_SECONDS) * 0.8
+        )
+        # A client of our own on kombu's pool: kombu's prefixing client does not know these commands.
+        self._client = redis.Redis(connection_pool=channel.pool)
+        prefix = channel.global_keyprefix
+        names = [channel._q_for_pri(DEAD_QUEUE, step) for step in channel.priority_steps]
+        self._lists = [f"{prefix}{name}" for name in dict.fromkeys(names)]
+        self._taken = f"{prefix}{TAKEN_LIST}"
+        # What is on the taken list is known to be none of ours, or unknown.
+        self._may_hold_left_over = True
+
+    def take(self, limit: int, wait_seconds: float) -> list[Taken]:
+        if self._may_hold_left_over:
+            left_over = self._client.lrange(self._taken, -limit, -1)
+            if left_over:
+                return [read_envelope(item) for item in reversed(left_over)]
+        # From here on until the acknowledgement an error leaves items on the taken list.
+        self._may_hold_left_over = True
+        items = self._move(limit)
+        if not items and wait_seconds > 0:
+            wait = min(wait_seconds, self._wait_limit)
+            first = self._client.execute_command("BRPOPLPUSH", self._lists[0], self._taken, wait)
+            items = [] if first is None else [first, *self._move(limit - 1)]
+        self._may_hold_left_over = bool(items)
+        return [read_envelope(item) for item in items]
+
+    def ack(self, taken: list[Taken]) -> None:
+        # Oldest first, from the end where they are: each removal looks at one item.
+        with self._client.pipeline(transaction=False) as pipeline:
+            for one in taken:
+                pipeline.lrem(self._taken, -1, one.receipt)
+            pipeline.llen(self._taken)
+            self._may_hold_left_over = pipeline.execute()[-1] > 0
+
+    def depth(self) -> int:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for name in (*self._lists, self._taken):
+                pipeline.llen(name)
+            return sum(pipeline.execute())
+
+    def close(self) -> None:
+        self._client.connection_pool.disconnect()
+
+    def _move(self, limit: int) -> list[bytes]:
+        """Move up to ``limit`` items; in the order of priority, as a worker would."""
+        items: list[bytes] = []
+        with self._client.pipeline(transaction=False) as pipeline:
+            for name in self._lists:
+                pipeline.llen(name)
+            lengths = pipeline.execute()
+        with self._client.pipeline(transaction=False) as pipeline:
+            left = limit
+            for name, length in zip(self._lists, lengths, strict=True):
+                for _ in range(min(length, left)):
+                    # RPOPLPUSH is LMOVE RIGHT LEFT for servers before 6.2 too.
+                    pipeline.execute_command("RPOPLPUSH", name, self._taken)
+                left -= min(length, left)
+            if left < limit:
+                items = [item for item in pipeline.execute() if item is not None]
+        return items
+
+
+def read_envelope(item: bytes) -> Taken:
+    """Read what kombu puts on a Redis list. Total: an item that is none has a ``problem``."""
+    try:
+        envelope = json.loads(item)
+        if not isinstance(envelope, dict):
+            raise ValueError(f"an envelope is a JSON object, this is {type(envelope).__name__}")
+        properties = envelope.get("properties") or {}
+        headers = envelope.get("headers") or {}
+        body = envelope.get("body")
+        if not isinstance(properties, dict) or not isinstance(headers, dict):
+            raise ValueError("headers or properties are not an object")
+        if not isinstance(body, str):
+            raise ValueError("the body is missing or not text")
+        if properties.get("body_encoding") == "base64":
+            raw = base64.b64decode(body, validate=True)
+        else:
+            raw = body.encode("utf-8", "surrogatepass")
+        return Taken(
+            body=raw,
+            headers=headers,
+            properties=properties,
+            content_type=_text(envelope.get("content-type")),
+            content_encoding=_text(envelope.get("content-encoding")),
+            receipt=item,
+        )
+    except (ValueError, RecursionError, binascii.Error) as error:
+        return Taken(body=item, problem=f"not an envelope of kombu's: {error}", receipt=item)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class _KombuReader:
+    """Consumes through kombu, with acknowledgements, on any transport."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._channel = connection.channel()
+        self._queue = self._declared()
+        self._arrived: list[Any] = []
+        self._unacknowledged: list[Taken] = []
+        self._consumer: Any = None
+
+    def take(self, limit: int, wait_seconds: float) -> list[Taken]:
+        if self._unacknowledged:
+            return self._unacknowledged[:limit]
+        if self._consumer is None:
+            # Without a limit the broker would send all that waits.
+            self._channel.basic_qos(0, limit, False)
+            self._consumer = Consumer(
+                self._channel, [self._queue], on_message=self._arrived.append, auto_declare=False
+            )
+            self._consumer.consume()
+        deadline = time.monotonic() + wait_seconds
+        while len(self._arrived) < limit:
+            wait = _GATHER_SECONDS if self._arrived else deadline - time.monotonic()
+            try:
+                self._connection.drain_events(timeout=max(wait, _GATHER_SECONDS))
+            except TimeoutError:
+                if self._arrived or time.monotonic() >= deadline:
+                    break
+        self._unacknowledged = [_taken(message) for message in self._arrived[:limit]]
+        del self._arrived[:limit]
+        return list(self._unacknowledged)
+
+    def ack(self, taken: list[Taken]) -> None:
+        for one in taken:
+            one.receipt.ack()
+        receipts = {id(one.receipt) for one in taken}
+        self._unacknowledged = [one for one in self._unacknowledged if id(one.receipt) not in receipts]
+
+    def depth(self) -> int:
+        declared = self._queue.queue_declare(passive=True, channel=self._channel)
+        return int(declared.message_count) + len(self._arrived) + len(self._unacknowledged)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.cancel()
+        self._channel.close()
+
+    def _declared(self) -> Any:
+        queue = Queue(DEAD_QUEUE, exchange=Exchange(""), routing_key=DEAD_QUEUE, durable=True)
+        try:
+            # One that exists is used as it is: an operator may have given it arguments of its own.
+            queue(self._channel).queue_declare(passive=True)
+        except self._connection.channel_errors:
+            self._channel = self._connection.channel()
+            queue(self._channel).declare()
+        return queue(self._channel)
+
+
+def _taken(message: Any) -> Taken:
+    body = message.body
+    return Taken(
+        body=bytes(body)
+        if isinstance(body, (bytes, memoryview))
+        else str(body).encode("utf-8", "surrogatepass"),
+        headers=dict(message.headers or {}),
+        properties={
+            **(message.properties or {}),
+            "delivery_info": {k: v for k, v in (message.delivery_info or {}).items() if k != "consumer_tag"},
+        },
+        content_type=_text(message.content_type),
+        content_encoding=_text(message.content_encoding),
+        receipt=message,
+    )
