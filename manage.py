@@ -14,7 +14,13 @@ def main() -> None:
         raise SystemExit(
             "Django is not installed in this Python. Run `make run`, or activate .venv first."
         ) from error
-    execute_from_command_line(sys.argv)
+    from django.core.exceptions import ImproperlyConfigured
+
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        # A setting that cannot be used is the operator's to mend, so a sentence and no traceback.
+        raise SystemExit(f"Cannot start: {error}") from None
 
 
 if __name__ == "__main__":

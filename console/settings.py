@@ -5,10 +5,13 @@ docs/settings.md describes each one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -47,9 +50,17 @@ def env_float(name: str, default: float) -> float:
         raise ImproperlyConfigured(
             f"{name}={value!r} is not a number. Write for instance {default}."
         ) from None
-    if number <= 0:
+    if not 0 < number < float("inf"):
         raise ImproperlyConfigured(f"{name}={value!r} must be above zero. Write for instance {default}.")
     return number
+
+
+def env_choice(name: str, choices: tuple[str, ...], default: str) -> str:
+    """Read one of a few words."""
+    value = env(name, default).strip().upper()
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name}={value!r} is not known. Use one of {', '.join(choices)}.")
+    return value
 
 
 def env_list(name: str, default: str = "") -> list[str]:
@@ -67,23 +78,41 @@ def secret_key() -> str:
         return key
     path = DATA_DIR / "secret-key"
     try:
-        DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # O_EXCL: of several processes that start at once, one writes and the others read.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(50))
-    except FileExistsError:
-        pass
+        if not path.exists():
+            DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile("w", dir=DATA_DIR, prefix=".secret-key-") as file:
+                file.write(secrets.token_urlsafe(50))
+                file.flush()
+                # Of several processes that start at once one makes the link, whole; the others read it.
+                with contextlib.suppress(FileExistsError):
+                    os.link(file.name, path)
+        return path.read_text().strip()
     except OSError as error:
         raise ImproperlyConfigured(
-            f"SECRET_KEY is not set and {path} cannot be written ({error.strerror}). Set SECRET_KEY."
+            f"SECRET_KEY is not set and {path} cannot be used ({error.strerror}). "
+            "Set SECRET_KEY, or point JOBS_DATA_DIR at a directory that can be written."
         ) from error
-    return path.read_text().strip()
 
 
 SECRET_KEY = secret_key()
-ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
-CONSOLE_URL = env("CONSOLE_URL", "http://127.0.0.1:8000").rstrip("/")
-CSRF_TRUSTED_ORIGINS = [CONSOLE_URL]
+
+
+def console_url() -> SplitResult:
+    """Read where people reach the console."""
+    value = env("CONSOLE_URL", "http://127.0.0.1:8000")
+    parts = urlsplit(value.rstrip("/"))
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ImproperlyConfigured(
+            f"CONSOLE_URL={value!r} is not the address of a page. Write for instance https://jobs.example."
+        )
+    return parts
+
+
+_console = console_url()
+CONSOLE_URL = _console.geturl()
+CSRF_TRUSTED_ORIGINS = [f"{_console.scheme}://{_console.netloc}"]
+_console_host = f"[{_console.hostname}]" if ":" in (_console.hostname or "") else str(_console.hostname)
+ALLOWED_HOSTS = [*env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"), _console_host]
 ENVIRONMENT_NAME = env("JOBS_ENVIRONMENT", "local")
 
 INSTALLED_APPS = [
@@ -134,11 +163,20 @@ TEMPLATES: list[dict[str, Any]] = [
     }
 ]
 
-DATABASES = {
-    "default": dj_database_url.parse(
-        env("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'console.sqlite3'}", conn_max_age=60
-    )
-}
+
+def database() -> dj_database_url.DBConfig:
+    """Read DATABASE_URL. What is wrong is said without the value: it holds a password."""
+    try:
+        return dj_database_url.parse(
+            env("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'console.sqlite3'}", conn_max_age=60
+        )
+    except ValueError as error:
+        raise ImproperlyConfigured(
+            "DATABASE_URL cannot be read. Write for instance postgres://user:password@host:5432/name."
+        ) from error
+
+
+DATABASES = {"default": database()}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # One writer at a time: take the lock when the transaction begins, wait for it, and let readers go on.
     DATABASES["default"]["OPTIONS"] = {
@@ -197,10 +235,11 @@ JOBS_MASKED_KEYS = env_list("JOBS_MASKED_KEYS")
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {"handlers": ["console"], "level": env("JOBS_LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["console"], "level": env_choice("JOBS_LOG_LEVEL", LOG_LEVELS, "INFO")},
 }

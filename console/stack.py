@@ -57,7 +57,7 @@ class Stack:
     def start_storage(self) -> list[Program]:
         """Bring up Redis, and the tables."""
         programs = [self._program("migrate", django("migrate", "--no-input"), SERVICE_STOP, once=True)]
-        if settings.BROKER_IS_EMBEDDED:
+        if wants_redis():
             self._redis, notice = redis_server.prepare(self._directory)
             if notice:
                 self._output.complain(notice)
@@ -197,6 +197,11 @@ def environment(*, broker_url: str, console_url: str | None = None) -> dict[str,
     for name in ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
         values.pop(name, None)
     return values
+
+
+def wants_redis() -> bool:
+    """Say whether no broker is given; a project with settings of its own gives one there."""
+    return bool(getattr(settings, "BROKER_IS_EMBEDDED", not getattr(settings, "BROKER_URL", "")))
 
 
 def wants_colour() -> bool:
