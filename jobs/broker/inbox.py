@@ -114,12 +114,13 @@ class _RedisReader:
     """Moves list items in pipelines: BRPOP and an entry in ``unacked`` a message are ten times slower."""
 
     def __init__(self, connection: Connection) -> None:
-        channel = connection.default_channel
+        channel: Any = connection.default_channel
+        options = connection.transport_options or {}
         self._wait_limit = (
             float(connection.transport_options.get("socket_timeout") or SOCKET_TIMEOUT_SECONDS) * 0.8
         )
         # A client of our own on kombu's pool: kombu's prefixing client does not know these commands.
-        self._client = redis.Redis(connection_pool=channel.pool)
+        self._client: Any = redis.Redis(connection_pool=channel.pool)
         prefix = channel.global_keyprefix
         names = [channel._q_for_pri(DEAD_QUEUE, step) for step in channel.priority_steps]
         self._lists = [f"{prefix}{name}" for name in dict.fromkeys(names)]
@@ -216,7 +217,7 @@ class _KombuReader:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._channel = connection.channel()
+        self._channel: Any = connection.channel()
         self._queue = self._declared()
         self._arrived: list[Any] = []
         self._unacknowledged: list[Taken] = []
