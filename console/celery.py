@@ -38,6 +38,8 @@ DEFAULTS = {
     # Each with an exchange and a key of its own, as Celery makes them for a queue it does not know;
     # without, all five would be bound to the key of the default queue and get every job.
     "task_queues": [Queue(name, Exchange(name), routing_key=name) for name in QUEUES],
+    # On SIGQUIT, or SIGTERM with REMAP_SIGTERM=SIGQUIT, jobs get this long before they go back.
+    "worker_soft_shutdown_timeout": getattr(settings, "JOBS_SOFT_SHUTDOWN_SECONDS", 10),
     # The agent reports what the console needs; events would cost a third of the throughput.
     "worker_send_task_events": False,
     "task_send_sent_event": False,

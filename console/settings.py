@@ -41,8 +41,8 @@ def env_bool(name: str, *, default: bool) -> bool:
     raise ImproperlyConfigured(f"{name}={value!r} is not a switch. Use true or false.")
 
 
-def env_float(name: str, default: float) -> float:
-    """Read a number above zero."""
+def env_float(name: str, default: float, *, may_be_zero: bool = False) -> float:
+    """Read a number above zero, or from zero on."""
     value = env(name, str(default))
     try:
         number = float(value)
@@ -50,6 +50,8 @@ def env_float(name: str, default: float) -> float:
         raise ImproperlyConfigured(
             f"{name}={value!r} is not a number. Write for instance {default}."
         ) from None
+    if may_be_zero and number == 0:
+        return 0
     if not 0 < number < float("inf"):
         raise ImproperlyConfigured(f"{name}={value!r} must be above zero. Write for instance {default}.")
     return number
@@ -230,6 +232,7 @@ JOBS_PURGE_DEADLINE_DAYS = env_float("JOBS_PURGE_DEADLINE_DAYS", 7)
 JOBS_RESOLVED_RETENTION_DAYS = env_float("JOBS_RESOLVED_RETENTION_DAYS", 30)
 JOBS_OUTCOME_TIMEOUT_HOURS = env_float("JOBS_OUTCOME_TIMEOUT_HOURS", 6)
 JOBS_LEASE_SECONDS = env_float("JOBS_LEASE_SECONDS", 10)
+JOBS_SOFT_SHUTDOWN_SECONDS = env_float("JOBS_SOFT_SHUTDOWN_SECONDS", 10, may_be_zero=True)
 JOBS_MASKED_KEYS = env_list("JOBS_MASKED_KEYS")
 
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"

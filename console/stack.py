@@ -189,6 +189,8 @@ def environment(*, broker_url: str, console_url: str | None = None) -> dict[str,
         "DJANGO_SETTINGS_MODULE": os.environ["DJANGO_SETTINGS_MODULE"],
         "BROKER_URL": broker_url,
     }
+    # The stop rules say how long jobs may take; Celery's own pause would only add to it.
+    values["JOBS_SOFT_SHUTDOWN_SECONDS"] = "0"
     # Where an agent keeps dead letters while the broker is away: with the other data.
     values.setdefault("JOBS_SPOOL_DIRECTORY", str((Path(settings.DATA_DIR) / "spool").resolve()))
     if console_url is not None:
