@@ -8,7 +8,6 @@ from django.conf import settings
 from django.core.cache import cache
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.functional import SimpleLazyObject
 
 from jobs.core.words import LetterState
 from jobs.models import DeadLetter
@@ -39,7 +38,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
     return {
         "environment": settings.ENVIRONMENT_NAME,
         "theme": theme if theme in THEMES else "",
-        "dead_count": SimpleLazyObject(dead_count),
+        "dead_count": dead_count,
         "section": _section(name or ""),
         "now": timezone.now(),
     }
@@ -52,6 +51,6 @@ def _section(name: str) -> str:
             return section
     if name.startswith("operation"):
         return "operations"
-    if name.startswith(("letter", "dead-letter", "group", "replay", "purge")):
+    if name.startswith(("letter", "group", "replay", "purge", "restore", "export")):
         return "letters"
     return ""

@@ -95,7 +95,9 @@ def overview(*, now: datetime) -> Overview:
     letters = DeadLetter.objects.all()
     dead = letters.filter(state=LetterState.DEAD).count()
     # Letters that died again after a replay were dead before it as well.
-    newly_dead = letters.filter(state=LetterState.DEAD, died_at__gte=now - HOUR, first_died_at__gte=now - HOUR)
+    newly_dead = letters.filter(
+        state=LetterState.DEAD, died_at__gte=now - HOUR, first_died_at__gte=now - HOUR
+    )
     left = _left_dead(now - HOUR, now).filter(died_at__lt=now - HOUR)
     by_state = search.group_states(everything)
     failing = _failing_groups(now=now)
@@ -140,7 +142,9 @@ def _failing_groups(*, now: datetime) -> list[FailingGroup]:
     states = (GroupState.NEW, GroupState.REGRESSED)
     # Their dead letters, whenever they died; and the last hour for the bars and the order.
     recent = search.groups(
-        core_query.parse(f"since:{core_query.iso(now - HOUR)}", now=now), states=states, spark_buckets=SPARK_BUCKETS
+        core_query.parse(f"since:{core_query.iso(now - HOUR)}", now=now),
+        states=states,
+        spark_buckets=SPARK_BUCKETS,
     )
     failing = [row for row in recent if now - row.last_died_at <= STILL_FAILING][:SHOWN_GROUPS]
     if not failing:
@@ -181,7 +185,9 @@ def _tallies(column: Literal["queue", "task"], *, now: datetime) -> list[Tally]:
     # A job may have died this instant.
     bounds[-1] += timedelta(microseconds=1)
     series: dict[str, list[int]] = {row[0]: [0] * SPARK_BUCKETS for row in rows}
-    for bucket, name, number in counted_by_bucket(dead.values_list(column).annotate(number=Count("pk")), bounds):
+    for bucket, name, number in counted_by_bucket(
+        dead.values_list(column).annotate(number=Count("pk")), bounds
+    ):
         if name in series:
             series[name][bucket] = number
     return [

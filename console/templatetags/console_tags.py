@@ -135,6 +135,12 @@ def reason_word(name: str) -> str:
     return mark.word if mark else name
 
 
+@register.filter
+def action_word(name: str) -> str:
+    """Write an audited action as a word: "set_rate" gives "Set rate"."""
+    return visible(name.replace("_", " ").capitalize(), keep="")
+
+
 def short_type(error_type: str) -> str:
     """Return an error's type without its module."""
     return error_type.rsplit(".", 1)[-1]
@@ -151,7 +157,11 @@ def error_line(error_type: str, error: str, limit: int = _LINE_LIMIT) -> SafeStr
         "",
         "{}",
         (
-            (format_html('<span class="dim">{}</span>', visible(part, keep="")) if varies else visible(part, keep=""),)
+            (
+                format_html('<span class="dim">{}</span>', visible(part, keep=""))
+                if varies
+                else visible(part, keep=""),
+            )
             for part, varies in split_variable(text)
         ),
     )
@@ -277,6 +287,28 @@ def progress_bar(parts: Iterable[tuple[str, int]], css: str = "") -> SafeString:
         ", ".join(f"{number:,} {name}" for name, number in rows) or "nothing yet",
         format_html_join("", '<rect class="part-{}" x="{}" width="{}" height="10"/>', rects),
     )
+
+
+@register.simple_tag
+def progress_of(progress: Any, css: str = "") -> SafeString:
+    """Draw an operation's progress as jobs.operations counts it."""
+    return progress_bar(
+        (
+            ("done", progress.done),
+            ("died", progress.died),
+            ("skipped", progress.skipped + progress.refused),
+            ("waiting", progress.waiting),
+            ("unknown", progress.unknown),
+            ("rest", progress.not_sent),
+        ),
+        css,
+    )
+
+
+@register.filter
+def append(text: str, more: Any) -> str:
+    """Join two values as text; Django's own ``add`` returns nothing for a text and a number."""
+    return f"{text}{more}"
 
 
 @register.inclusion_tag("_action.html", takes_context=True)

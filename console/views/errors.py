@@ -9,6 +9,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.urls import reverse
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,10 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     # The resolver's own exception holds a dictionary of addresses that were tried.
     if exception is not None and exception.args and not isinstance(exception.args[0], str):
         reason = ""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        plain = {"title": "Not found", "text": "Nothing is at this address.", "link_text": "Log in"}
+        return render(request, "_plain_page.html", {**plain, "href": reverse("console:login")}, status=404)
     return render(request, "404.html", {"reason": reason}, status=404)
 
 

@@ -141,9 +141,17 @@ document.addEventListener("click", async (event) => {
     document.getElementById("keys").showModal();
     return;
   }
-  const copy = target.closest("[data-copy]");
+  const qualifier = target.closest("[data-qualifier]");
+  if (qualifier) {
+    const field = document.getElementById("search-text");
+    event.preventDefault();
+    field.value = `${field.value.trimEnd()} ${qualifier.dataset.qualifier}`.trimStart();
+    field.focus();
+    return;
+  }
+  const copy = target.closest("[data-copy], [data-copy-text]");
   if (copy) {
-    const source = document.getElementById(copy.dataset.copy);
+    const source = document.getElementById(copy.dataset.copy || "");
     try {
       await navigator.clipboard.writeText(source ? source.textContent : copy.dataset.copyText);
       toast("Copied.");

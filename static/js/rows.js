@@ -50,7 +50,7 @@ if (list) {
     else words.textContent = `${number(count)} selected.`;
     everything.hidden = !(isWholePage && total > known.length && !isEverything);
     // All that match are named by the search, so the ids stay at home.
-    known.forEach((tick) => { tick.name = isEverything ? "" : "id"; });
+    known.forEach((tick) => { tick.name = isEverything ? "" : tick.dataset.row; });
     sayLive();
   }
 
@@ -112,8 +112,8 @@ if (list) {
       say();
     } else if (key === "e" && row) row.querySelector(".row-link")?.click();
     else if (key === "r") {
-      if (ticks().some((tick) => tick.checked)) bar.querySelector("[data-replay]")?.click();
-      else row?.querySelector("[data-replay-row]")?.click();
+      if (ticks().some((tick) => tick.checked)) bar.querySelector("[data-replay] .button")?.click();
+      else row?.querySelector("[data-replay-row], [data-replay-row-box] .button")?.click();
     } else if (key === "m" && row) row.querySelector("[data-mute]")?.click();
     else if (key === "o" && row) row.querySelector("[data-owner]")?.click();
     else if (key === "f") document.getElementById("search-text")?.focus();
