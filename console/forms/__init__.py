@@ -1,0 +1,1 @@
+"""What people type: read, checked, and refused with the value and what to do."""

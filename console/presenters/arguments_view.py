@@ -1,0 +1,89 @@
+"""The arguments of a letter as a page shows them: JSON with masks, or the bytes of a body that is never loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from console.presenters import json_view, masks
+from console.presenters.json_view import JsonView
+from console.presenters.plain import byte_size, hex_lines, visible
+from jobs.core import arguments
+from jobs.core.arguments import Arguments
+from jobs.models import DeadLetter
+
+HEX_LIMIT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsView:
+    """What the arguments panel shows: ``json``, or ``hex`` with the reason why it is not read."""
+
+    size: str
+    kind: str
+    how: str
+    json: JsonView | None
+    hex: tuple[tuple[str, str, str], ...]
+    hex_is_cut: bool
+    why_not_read: str
+    is_revealed: bool
+
+
+def read(letter: DeadLetter) -> Arguments:
+    """Read the body of a letter; JSON only, nothing is ever unpickled."""
+    headers = letter.headers if isinstance(letter.headers, dict) else {}
+    return arguments.read(bytes(letter.body), letter.content_type, letter.content_encoding, headers)
+
+
+def present(
+    letter: DeadLetter,
+    content: Arguments,
+    *,
+    parameters: Mapping[str, Any] | None,
+    masked_html: SafeString | None = None,
+    is_revealed: bool = False,
+) -> ArgumentsView:
+    """Build the panel. With ``parameters`` of the task, positional arguments get their names."""
+    body = bytes(letter.body)
+    size = byte_size(len(body))
+    if content.error:
+        kind = visible(letter.content_type[:80], keep="") or "no content type"
+        return ArgumentsView(
+            size=size,
+            kind=kind,
+            how="",
+            json=None,
+            hex=tuple(hex_lines(body, limit=HEX_LIMIT)),
+            hex_is_cut=len(body) > HEX_LIMIT,
+            why_not_read=visible(content.error, keep=""),
+            is_revealed=False,
+        )
+    args, kwargs = list(content.args or []), dict(content.kwargs or {})
+    if not is_revealed:
+        args, kwargs = masks.masked_args(args, parameters), masks.masked_kwargs(kwargs)
+    value, how = named(args, kwargs, parameters)
+    return ArgumentsView(
+        size=size,
+        kind="JSON",
+        how=how,
+        json=json_view.render(value, masked_html=masked_html),
+        hex=(),
+        hex_is_cut=False,
+        why_not_read="",
+        is_revealed=is_revealed,
+    )
+
+
+def named(args: list[Any], kwargs: dict[str, Any], parameters: Mapping[str, Any] | None) -> tuple[Any, str]:
+    """Return one value that holds all arguments, and how to read it."""
+    if not args:
+        return kwargs, "" if kwargs else "none"
+    names = list(parameters["names"]) if parameters is not None else []
+    if len(args) <= len(names) and not set(names[: len(args)]) & kwargs.keys():
+        return {**dict(zip(names, args, strict=False)), **kwargs}, "names from the worker"
+    if not kwargs:
+        return args, "by position"
+    return {"args": args, "kwargs": kwargs}, "by position and by name"
