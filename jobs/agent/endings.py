@@ -58,7 +58,7 @@ def judge(exc: BaseException, traceback: object, attempt: Attempt) -> Ending | N
     if isinstance(exc, TimeLimitExceeded):
         return timed_out(hard=True, limit=exc.args[0] if exc.args else attempt.hard_limit)
     if is_lost_process(exc):
-        return Ending(reasons.WORKER_LOST, errors.describe(exc, traceback), errors.exit_details(exc))
+        return _judge_lost(exc, traceback)
     if isinstance(exc, MemoryError):
         return Ending(reasons.WORKER_LOST, errors.describe(exc, traceback), {"memory_error": True})
     return _judge_failure(exc, traceback, attempt)
@@ -75,6 +75,18 @@ def timed_out(*, hard: bool, limit: Any, error: WireError | None = None) -> Endi
             traceback="",
         )
     return Ending(reasons.TIMED_OUT, error, {f"{which}_limit": limit})
+
+
+def _judge_lost(exc: BaseException, traceback: object) -> Ending:
+    details = errors.exit_details(exc)
+    error = errors.describe(exc, traceback)
+    if not isinstance(exc, WorkerLostError):
+        # One name for one thing: before billiard 4.3, and in the other pools, this is a WorkerLostError.
+        what = f"exitcode {details['exit_code']}" if details else type(exc).__name__
+        error = replace(
+            error, type=errors.type_name(WorkerLostError), message=f"Worker exited prematurely: {what}."
+        )
+    return Ending(reasons.WORKER_LOST, error, details)
 
 
 def _judge_reject(exc: Any, traceback: object) -> Ending:

@@ -37,7 +37,7 @@ def describe(exc: Any, traceback: object = "") -> WireError:
     """Write an exception as text: "module.Name", its message and its traceback, cut to their limits."""
     if isinstance(exc, UnpickleableExceptionWrapper):
         # The exception could not travel between the processes; this holds its names and its text.
-        name, message = f"{exc.exc_module}.{exc.exc_cls_name}", str(exc.text)
+        name, message = f"{exc.exc_module}.{exc.exc_cls_name}", _message(exc)
     else:
         name, message = type_name(type(exc)), _message(exc)
     return WireError(type=name, message=message[:MESSAGE_LIMIT_CHARS], traceback=cut_traceback(traceback))
@@ -116,7 +116,7 @@ def first_error(traceback: object) -> WireError | None:
     return WireError(
         type=name,
         message=(error["message"] or "")[:MESSAGE_LIMIT_CHARS],
-        traceback=cut_traceback(text),
+        traceback=cut_traceback(blocks[0] + "\n"),
     )
 
 

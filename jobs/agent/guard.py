@@ -91,7 +91,6 @@ def _lost(exc: BaseException) -> ExceptionInfo:
     what = f"exitcode {code if isinstance(code, int) else 0 if code is None else 1}"
     if not isinstance(exc, SystemExit):
         what = type(exc).__name__
-    try:
-        raise WorkerLostError(f"Worker exited prematurely: {what}.") from exc
-    except WorkerLostError:
-        return ExceptionInfo()
+    # Its own traceback: where the job called it, not where it was caught.
+    lost = WorkerLostError(f"Worker exited prematurely: {what}.")
+    return ExceptionInfo((WorkerLostError, lost, exc.__traceback__))

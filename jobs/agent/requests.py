@@ -254,7 +254,7 @@ class CapturingRequest(Request):
             return False
         task = self.task
         if isinstance(exc, Reject):
-            return bool(exc.requeue)
+            return bool(vars(exc).get("requeue"))
         if not task.acks_late:
             return False
         if isinstance(exc, TimeLimitExceeded):

@@ -1,0 +1,259 @@
+"""Starts one worker a pool, and uses it for many endings."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+from celery import Celery
+from kombu import Connection, Producer
+
+from jobs.agent import attach, wire
+from tests.agent import shop
+from tests.servers import RedisServer, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+# Nothing listens on port 1.
+DEAD_BACKEND = "redis://127.0.0.1:1/0"
+POOLS = ("prefork", "threads", "solo", "gevent")
+
+
+class RecordingProducer(Producer):
+    """A kombu producer that keeps the bytes it publishes."""
+
+    bodies: list[bytes]
+
+    def _publish(self, body: Any, *args: Any, **kwargs: Any) -> Any:
+        self.bodies.append(body if isinstance(body, bytes) else body.encode())
+        return super()._publish(body, *args, **kwargs)
+
+
+@dataclass
+class Sent:
+    """One message as it was published."""
+
+    task_id: str
+    body: bytes
+
+
+@dataclass
+class Worker:
+    """A worker process with a queue and a database of Redis of its own, and the client's side of it."""
+
+    pool: str
+    broker_url: str
+    directory: Path
+    backend: str = ""
+    concurrency: int = 2
+    queue: str = "celery"
+    environment: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    application: str = "tests.agent.shop"
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.log = self.directory / "worker.log"
+        self.spool = self.directory / "spool"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.app: Celery = shop.create(self.broker_url, result_backend=self.backend or None)
+        attach(self.app)
+        self._names = itertools.count()
+
+    def start(self) -> Worker:
+        env = {
+            **os.environ,
+            "BROKER_URL": self.broker_url,
+            "RESULT_BACKEND": self.backend,
+            "JOBS_SPOOL_DIRECTORY": str(self.spool),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "ignore",
+            # Celery refuses to accept pickle as root, which is what a container's tests are.
+            "C_FORCE_ROOT": "1",
+            **self.environment,
+        }
+        env.pop("DJANGO_SETTINGS_MODULE", None)
+        command = [sys.executable, "-m", "celery", "-A", self.application, "worker", "-P", self.pool]
+        command += ["-c", str(self.concurrency), "-Q", self.queue, "-n", f"{uuid.uuid4().hex[:8]}@test"]
+        command += ["-l", "INFO", "--without-gossip", "--without-mingle", *self.arguments]
+        seen = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command, env=env, stdout=output, stderr=output, cwd=self.directory, start_new_session=True
+            )
+        seen = self.log.stat().st_size
+        wait_until(
+            lambda: b" ready." in self.log.read_bytes()[min(seen, 0) :], seconds=40, what=f"{self.log}"
+        )
+        return self
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self, sig: int = signal.SIGTERM) -> None:
+        """End the worker, its children with it."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, sig)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=10)
+        self.process = None
+
+    def path(self, name: str = "mark") -> Path:
+        """Return a path that no other test uses."""
+        return self.directory / f"{name}-{next(self._names)}"
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Connection]:
+        with self.app.connection_for_write() as connection:
+            yield connection
+
+    def send(self, task: str, *args: Any, **options: Any) -> Sent:
+        """Publish a job as an application does, and return its exact bytes."""
+        kwargs = options.pop("kwargs", {})
+        task_id = options.pop("task_id", str(uuid.uuid4()))
+        with self.connection() as connection, connection.channel() as channel:
+            producer = RecordingProducer(channel)
+            producer.bodies = []
+            self.app.send_task(
+                task, args, kwargs, task_id=task_id, producer=producer, queue=self.queue, **options
+            )
+        return Sent(task_id, producer.bodies[-1])
+
+    def send_raw(
+        self,
+        body: bytes | str,
+        *,
+        headers: dict[str, Any] | None = None,
+        content_type: str = "application/json",
+        content_encoding: str = "utf-8",
+        **properties: Any,
+    ) -> Sent:
+        """Publish any message at all."""
+        with self.connection() as connection, connection.channel() as channel:
+            Producer(channel).publish(
+                body,
+                headers=headers or {},
+                content_type=content_type,
+                content_encoding=content_encoding,
+                exchange="",
+                routing_key=self.queue,
+                **properties,
+            )
+        task_id = (headers or {}).get("id")
+        return Sent(
+            task_id if isinstance(task_id, str) else "", body if isinstance(body, bytes) else body.encode()
+        )
+
+    def records(self) -> list[wire.Record]:
+        """Return every record that was ever put on ``jobs.dead``, oldest first; they stay there."""
+        with self.redis() as client:
+            raw = client.lrange(wire.DEAD_QUEUE, 0, -1)
+        return [wire.decode(base64.b64decode(json.loads(each)["body"])) for each in reversed(raw)]
+
+    def records_of(self, task_id: str) -> list[wire.Record]:
+        return [record for record in self.records() if record.task_id == task_id]
+
+    def records_with_body(self, body: bytes) -> list[wire.Record]:
+        return [record for record in self.records() if record.message and record.message.body == body]
+
+    def record_of(self, sent: Sent, *, seconds: float = 20) -> wire.Record:
+        """Wait for the record of a job, see that it stays the only one, and that the worker goes on."""
+
+        def found() -> list[wire.Record]:
+            return self.records_of(sent.task_id) if sent.task_id else self.records_with_body(sent.body)
+
+        wait_until(found, seconds=seconds, what=f"a record of {sent} (see {self.log})")
+        self.run_fence()
+        assert len(found()) == 1, found()
+        return found()[0]
+
+    def run_fence(self, *, seconds: float = 20) -> None:
+        """See that the worker is the same, still runs jobs, and holds no message back."""
+        before = self.process.pid if self.process is not None else 0
+        path = self.path("fence")
+        self.send("shop.mark", str(path), "fence")
+        wait_until(path.exists, seconds=seconds, what=f"the fence job (see {self.log})")
+        wait_until(self.is_drained, seconds=seconds, what=f"the queue to be drained (see {self.log})")
+        assert self.is_alive
+        assert self.process is not None
+        assert self.process.pid == before
+
+    def is_drained(self) -> bool:
+        with self.redis() as client:
+            return not client.llen(self.queue) and not client.hlen("unacked")
+
+    @contextlib.contextmanager
+    def redis(self) -> Iterator[redis.Redis]:
+        with redis.Redis.from_url(self.broker_url, socket_timeout=10) as client:
+            yield client
+
+    def lines(self, path: Path) -> list[str]:
+        return path.read_text().splitlines() if path.exists() else []
+
+    def wait_for_line(self, path: Path, *, count: int = 1, seconds: float = 20) -> None:
+        wait_until(lambda: len(self.lines(path)) >= count, seconds=seconds, what=f"{path} ({self.log})")
+
+    def restore_unacknowledged(self) -> None:
+        """Let kombu give back what dead workers had fetched, as it does after the visibility timeout."""
+        now = {"visibility_timeout": -1}
+        with (
+            Connection(self.broker_url, transport_options=now) as connection,
+            connection.channel() as channel,
+        ):
+            channel.qos.restore_visible(num=100, interval=1)
+
+
+class Fleet:
+    """Workers by pool, started when first asked for, each with a database of Redis of its own."""
+
+    def __init__(self, server: RedisServer, directory: Path) -> None:
+        self._server = server
+        self._directory = directory
+        self._workers: dict[tuple[str, bool], Worker] = {}
+        self._databases = itertools.count(1)
+
+    def database_url(self) -> str:
+        """Return a database that nothing else uses."""
+        return f"redis://127.0.0.1:{self._server.port}/{next(self._databases)}"
+
+    def worker(self, pool: str, *, dead_backend: bool = False) -> Worker:
+        """Return the pool's worker; start another when a test ended the last one."""
+        key = (pool, dead_backend)
+        worker = self._workers.get(key)
+        if worker is None or not worker.is_alive:
+            url = self.database_url()
+            worker = Worker(
+                pool=pool,
+                broker_url=url,
+                backend=DEAD_BACKEND if dead_backend else url,
+                directory=self._directory / f"{pool}-{next(self._databases)}",
+            )
+            self._workers[key] = worker
+            worker.start()
+        return worker
+
+    def own(self, pool: str, **options: Any) -> Worker:
+        """Return a worker of the test's own, not started."""
+        options.setdefault("broker_url", self.database_url())
+        return Worker(pool=pool, directory=self._directory / f"{pool}-own-{next(self._databases)}", **options)
+
+    def stop(self) -> None:
+        for worker in self._workers.values():
+            worker.stop()
