@@ -128,22 +128,22 @@ def timeline_chart(
     order = [Reason(name) for name in REASON_MARKS]
     known = [reason for reason in order if reason in reasons]
     layout = base_layout(height=96)
+    margin = width * buckets * 0.004
     layout["barmode"] = "stack"
     layout["bargap"] = 0.08
     layout["dragmode"] = "select"
     layout["selectdirection"] = "h"
     layout["xaxis"] |= {
         "type": "date",
-        "range": [plot_time(start), plot_time(start + width * buckets)],
+        # A little more than the bars, so that a handle at the end is whole.
+        "range": [plot_time(start - margin), plot_time(start + width * buckets + margin)],
         "nticks": 9,
         "hoverformat": "%d %b %H:%M:%S" if width_seconds < 60 else "%d %b %H:%M",
     }
-    layout["yaxis"]["nticks"] = 3
     totals = [sum(reasons[reason][n] for reason in known) + gone[n] for n in range(buckets)]
-    # Plotly would draw a range of -1 to 4 for an empty chart.
-    layout["yaxis"]["range"] = [0, max(4, *totals) * 1.04] if totals else [0, 4]
+    layout["yaxis"] |= _count_axis(max(totals, default=0))
     layout["newselection"] = {"line": {"color": "@accent", "width": 1, "dash": "solid"}}
-    layout |= _selection(selected, start, start + width * buckets)
+    layout |= _selection(selected, start, start + width * buckets, now=now)
     traces = [
         _bars(
             REASON_MARKS[reason].word,
@@ -201,7 +201,18 @@ def _bars(name: str, colour: str, x: Sequence[str], y: Sequence[int], width_seco
     }
 
 
-def _selection(selected: tuple[datetime | None, datetime | None], begin: datetime, end: datetime) -> Figure:
+def _count_axis(top: int) -> Figure:
+    """Return the range and at most three ticks, at 0 and two whole numbers."""
+    top = max(top, 4)
+    scale = 10 ** (len(str(top)) - 1)
+    steps = (factor * scale / ten for ten in (1, 10) for factor in (5, 3, 2, 1))
+    step = next(int(each) for each in steps if each >= 1 and 2 * each <= top)
+    return {"range": [0, top * 1.04], "tickmode": "array", "tickvals": [0, step, 2 * step]}
+
+
+def _selection(
+    selected: tuple[datetime | None, datetime | None], begin: datetime, end: datetime, *, now: datetime
+) -> Figure:
     """Return the shapes of the selected range: tinted, with a handle at each end; it can be dragged."""
     since, until = selected
     if since is None and until is None:
@@ -243,7 +254,23 @@ def _selection(selected: tuple[datetime | None, datetime | None], begin: datetim
         }
         for x in (x0, x1)
     ]
-    return {"shapes": [area, *edges, *handles]}
+    words = "–".join(times.clock(moment, now=now) for moment in (low, high))
+    label = {
+        "xref": "x",
+        "yref": "paper",
+        "x": x0,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "top",
+        "xshift": 5,
+        "yshift": 3,
+        "showarrow": False,
+        "text": f"{words} selected",
+        "font": {"size": 11, "color": "@ink-2"},
+    }
+    # In a narrow selection the words would stand over its bars.
+    is_wide = (high - low) > (end - begin) * 0.2
+    return {"shapes": [area, *edges, *handles], "annotations": [label] if is_wide else []}
 
 
 def _summary(totals: Sequence[int], start: datetime, width: timedelta, now: datetime) -> str:

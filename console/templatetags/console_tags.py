@@ -147,8 +147,8 @@ def short_type(error_type: str) -> str:
 
 
 @register.simple_tag
-def error_line(error_type: str, error: str, limit: int = _LINE_LIMIT) -> SafeString:
-    """Write an error in one line: type bold, message, its variable parts dimmed."""
+def error_line(error_type: str, error: str, limit: int = _LINE_LIMIT, plain: bool = False) -> SafeString:
+    """Write an error in one line: type bold, message, its variable parts dimmed unless ``plain``."""
     name = short_type(visible(error_type[:limit], keep=""))
     text = " ".join(error[: limit * 2].split())[:limit]
     if name and text.startswith(f"{name}: "):
@@ -162,7 +162,7 @@ def error_line(error_type: str, error: str, limit: int = _LINE_LIMIT) -> SafeStr
                 if varies
                 else visible(part, keep=""),
             )
-            for part, varies in split_variable(text)
+            for part, varies in ([(text, False)] if plain else split_variable(text))
         ),
     )
     if not name:
@@ -173,7 +173,7 @@ def error_line(error_type: str, error: str, limit: int = _LINE_LIMIT) -> SafeStr
 @register.simple_tag
 def group_title(group: Any, limit: int = _LINE_LIMIT) -> SafeString:
     """Write a group's title: type bold, then what its letters have in common."""
-    return error_line(group.error_type, group.title, limit)
+    return error_line(group.error_type, group.title, limit, plain=True)
 
 
 @register.simple_tag
