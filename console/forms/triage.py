@@ -47,19 +47,21 @@ class AssignForm(forms.Form):
     """Who owns a group: me, a user's id, or nobody."""
 
     owner = forms.CharField(required=False, max_length=20)
+    # The button beside the list, which has a value of its own.
+    me = forms.CharField(required=False, max_length=20)
 
     def __init__(self, *args: Any, users: dict[str, Any], me: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.users = users
-        self.me = me
+        self.actor = me
 
     def clean_owner(self) -> Any:
         """Return the user, or None for nobody."""
         owner: str = self.cleaned_data["owner"].strip()
+        if owner == "me" or self.data.get("me"):
+            return self.actor
         if owner in {"", "nobody"}:
             return None
-        if owner == "me":
-            return self.me
         if owner not in self.users:
             raise forms.ValidationError(f"“{owner}” is no active user. Choose one of the list.")
         return self.users[owner]

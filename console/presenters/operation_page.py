@@ -133,6 +133,11 @@ def read(operation: Operation, *, now: datetime) -> OperationPage:
     )
 
 
+def restores_of(operation: Operation) -> list[Operation]:
+    """Return the operations that brought letters of a purge back."""
+    return list(operation.restored_by.order_by("pk")[:10]) if operation.kind == OperationKind.PURGE else []
+
+
 def read_list(*, now: datetime, before: int | None) -> OperationList:
     """Read a page of the list, newest first."""
     found = Operation.objects.order_by("-pk")

@@ -119,6 +119,7 @@ def _context(
         "selection": selection,
         "preview": shown,
         "columns": confirm_page.columns(shown),
+        "shares_total": shown.to_send + shown.refused,
         "form": form,
         "frozen": confirm_page.write_token(frozen),
         "back_url": back,

@@ -129,6 +129,9 @@ def _page(
         "users": _users().values(),
         "error": error,
         "wrong": wrong,
+        "replay_url": f"{reverse('console:replay')}?q=group:{group.pk}",
+        "purge_url": f"{reverse('console:purge')}?q=group:{group.pk}",
+        "letters_url": f"{reverse('console:letters')}?q=group:{group.pk}+state:any",
         "typed": request.POST,
         "now": now,
     }

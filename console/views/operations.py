@@ -38,7 +38,7 @@ def operation_list(request: HttpRequest) -> HttpResponse:
     rows = presenter.read_list(
         now=now, before=int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else None
     )
-    return render(request, "operations/list.html", {"rows": rows, "now": now})
+    return render_page(request, "operations/list.html", "operations/_list.html", {"list": rows, "now": now})
 
 
 @require_GET
@@ -205,7 +205,11 @@ def _page(
         "chart": json.dumps(operation_charts.sent(page.progress, now=now))
         if page.progress.sent_series
         else "",
+        "chart_rows": operation_charts.table(page.progress, now=now),
         "rate": operation.rate_per_second,
+        "cancel_url": reverse("console:operation-cancel", args=[operation.pk]),
+        "restore_url": reverse("console:operation-restore", args=[operation.pk]),
+        "restored_by": presenter.restores_of(operation),
         "live_url": reverse("console:operation", args=[operation.pk]) if page.keeps_changing else "",
         "error": error,
         "note_text": note_text,
