@@ -204,6 +204,8 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "post" || event.defaultPrevented || form.hasAttribute("hx-post")) return;
+  // A download leaves the page where it is, so its button must work again.
+  if (form.hasAttribute("data-stays")) return;
   if (form.hasAttribute("data-sent")) event.preventDefault();
   else form.setAttribute("data-sent", "");
 });
