@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
-import dj_database_url
 import pytest
 from django.core.management import call_command
-from django.db import connections
 
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
 
 
@@ -50,40 +47,14 @@ def postgres_url(postgres_server: PostgresServer, django_db_setup, django_db_blo
     return url
 
 
-@contextlib.contextmanager
-def default_database(url: str) -> Iterator[None]:
-    """Make ``url`` the database "default", also of threads that start within."""
-    configured = {**connections.settings["default"], "OPTIONS": {}, **dj_database_url.parse(url)}
-    original_settings, original = connections.settings["default"], connections["default"]
-    connections.settings["default"] = configured
-    wrapper = connections["default"] = connections.create_connection("default")
-    try:
-        yield
-    finally:
-        wrapper.close()
-        connections.settings["default"] = original_settings
-        connections["default"] = original
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def each_database(request, django_db_setup) -> Iterator[str]:
-    """Run the test once on SQLite and once on PostgreSQL; ask for ``database`` in tests."""
+    """Run the module's tests on SQLite, then on PostgreSQL; they need the mark ``django_db`` as well.
+
+    Of the module, so that the database is changed before the test's transaction begins.
+    """
     if request.param == "sqlite":
         yield "sqlite"
         return
     with default_database(request.getfixturevalue("postgres_url")):
         yield "postgresql"
-
-
-@pytest.fixture
-def database(each_database: str, request) -> str:
-    """Either database in turn, rolled back after the test."""
-    request.getfixturevalue("db")
-    return each_database
-
-
-@pytest.fixture
-def transactional_database(each_database: str, request) -> str:
-    """Either database in turn, where commits are real."""
-    request.getfixturevalue("transactional_db")
-    return each_database

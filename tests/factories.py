@@ -12,6 +12,8 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.agent.wire import CONTENT_TYPE, Record, WireError, WireMessage, encode
+from jobs.broker.inbox import Taken
 from jobs.core.words import GroupState, LetterState, Reason
 from jobs.models import DeadLetter, Death, FailureGroup, Operation, OperationItem
 
@@ -177,3 +179,71 @@ def make_item(operation: Operation, letter: DeadLetter, **fields: Any) -> Operat
         "sent_at": NOW,
     }
     return OperationItem.objects.create(**{**values, **fields})
+
+
+def make_record(
+    *,
+    args: list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    error: str = "[Errno 111] Connection refused",
+    error_type: str = "builtins.ConnectionRefusedError",
+    traceback: str = TRACEBACK,
+    message: dict[str, Any] | None = None,
+    has_message: bool = True,
+    has_error: bool = True,
+    **fields: Any,
+) -> Record:
+    """Return a death as an agent reports it; ``message`` overrides parts of its message."""
+    task_id = fields.get("task_id") or str(uuid.uuid4())
+    task = fields.get("task", "shop.tasks.send_receipt")
+    args = [] if args is None else args
+    kwargs = {"order_id": 48213} if kwargs is None else kwargs
+    embed = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+    whole = {
+        "body": json.dumps([args, kwargs, embed]).encode(),
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "headers": make_headers(task=task, task_id=task_id, args=args, kwargs=kwargs),
+        "properties": {"correlation_id": task_id, "delivery_mode": 2, "priority": 0},
+        "exchange": "",
+        "routing_key": "critical",
+        "queue": "critical",
+        **(message or {}),
+    }
+    values: dict[str, Any] = {
+        "kind": "death",
+        "reason": Reason.FAILED.value,
+        "publication_id": uuid.uuid4().hex,
+        "attempt": 0,
+        "at": NOW.timestamp(),
+        "task": task,
+        "task_id": task_id,
+        "worker": "celery@web-1",
+        "boot_id": "boot-1",
+        "root_id": task_id,
+        "published_at": NOW.timestamp() - 2,
+        "started_at": NOW.timestamp() - 1,
+        "message": WireMessage(**whole) if has_message else None,
+        "error": WireError(error_type, error, traceback) if has_error else None,
+        **fields,
+    }
+    return Record(**values)
+
+
+def make_outcome(letter: DeadLetter, item: OperationItem | None, **fields: Any) -> Record:
+    """Return how a replayed job ended: "done" unless ``reason`` says otherwise."""
+    values = {
+        "kind": "outcome",
+        "reason": "done",
+        "has_message": False,
+        "has_error": False,
+        "replay_of": str(letter.uuid),
+        "replay_item": item.pk if item is not None else None,
+        "task": letter.task,
+    }
+    return make_record(**{**values, **fields})
+
+
+def make_taken(record: Record) -> Taken:
+    """Return the record as it comes out of the inbox."""
+    return Taken(body=encode(record), content_type=CONTENT_TYPE, content_encoding="utf-8")

@@ -6,6 +6,7 @@ every directory above the binaries. Here a root caller lends the server the user
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -14,10 +15,13 @@ import signal
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dj_database_url
 import psycopg
+from django.db import connections
 
 from tests.servers import free_port, wait_until
 
@@ -125,3 +129,18 @@ class PostgresServer:
             return {"cwd": self.directory}
         entry = pwd.getpwnam(UNPRIVILEGED_USER)
         return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": [], "cwd": self.directory}
+
+
+@contextlib.contextmanager
+def default_database(url: str) -> Iterator[None]:
+    """Make ``url`` the database "default", also of threads that start within."""
+    configured = {**connections.settings["default"], "OPTIONS": {}, **dj_database_url.parse(url)}
+    original_settings, original = connections.settings["default"], connections["default"]
+    connections.settings["default"] = configured
+    wrapper = connections["default"] = connections.create_connection("default")
+    try:
+        yield
+    finally:
+        wrapper.close()
+        connections.settings["default"] = original_settings
+        connections["default"] = original

@@ -116,9 +116,7 @@ class _RedisReader:
     def __init__(self, connection: Connection) -> None:
         channel: Any = connection.default_channel
         options = connection.transport_options or {}
-        self._wait_limit = (
-            float(connection.transport_options.get("socket_timeout") or SOCKET_TIMEOUT_SECONDS) * 0.8
-        )
+        self._wait_limit = float(options.get("socket_timeout") or SOCKET_TIMEOUT_SECONDS) * 0.8
         # A client of our own on kombu's pool: kombu's prefixing client does not know these commands.
         self._client: Any = redis.Redis(connection_pool=channel.pool)
         prefix = channel.global_keyprefix
