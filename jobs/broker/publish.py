@@ -11,14 +11,16 @@ Messages go through the default exchange with the queue's name. Nothing is decla
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from kombu import Connection
 from kombu.transport import redis as kombu_redis
+from kombu.utils.json import dumps as kombu_dumps
 
 from jobs.agent.wire import PUBLICATION_HEADER
 from jobs.errors import BrokerUnavailable
@@ -29,8 +31,7 @@ CONFIRM_SECONDS = 30
 _WATCH_TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A message ready to be sent; ``body`` is raw and is never serialised again."""
 
     body: bytes
@@ -117,19 +118,47 @@ class _Commands:
     def __init__(self) -> None:
         self.pushes: dict[str, list[str]] = {}
         self.others: dict[tuple[Any, ...], None] = {}
+        # The list that the last message went to.
+        self.last: list[str] = []
 
     def add(self, name: str, *args: Any) -> None:
         if name == "lpush":
             key, payload = args
-            self.pushes.setdefault(key, []).append(payload)
+            self.last = self.pushes.setdefault(key, [])
+            self.last.append(payload)
         else:
             self.others[(name, *args)] = None
 
 
-def _publish_redis(channel: Any, messages: Iterable[Outgoing], batch_key: str | None) -> PublishResult:
+# kombu's own encoder builds itself anew for each message; this writes the same text for plain values.
+_encode = json.JSONEncoder().encode
+
+
+def _collect(channel: Any, messages: Iterable[Outgoing]) -> _Commands:
+    """Let kombu prepare every message, and route one of each queue and priority.
+
+    Where a message goes depends on these two alone, so the others of the kind join the first.
+    """
     commands = _Commands()
+    lists: dict[tuple[str, Any], list[str]] = {}
     for message in messages:
-        _hand_over(channel, message, _publish_batch=commands)
+        kind = (message.queue, message.priority)
+        if kind not in lists:
+            _hand_over(channel, message, _publish_batch=commands)
+            lists[kind] = commands.last
+            continue
+        prepared = _prepare(channel, message)
+        channel._inplace_augment_message(prepared, "", message.queue)
+        try:
+            payload = _encode(prepared)
+        except TypeError:
+            payload = kombu_dumps(prepared)
+        lists[kind].append(payload)
+    return commands
+
+
+def _publish_redis(channel: Any, messages: Iterable[Outgoing], batch_key: str | None) -> PublishResult:
+    commands = _collect(channel, messages)
     prefix = channel.global_keyprefix
     # A client of its own on kombu's pool: kombu's prefixing client does not prefix EXISTS.
     client = redis.Redis(connection_pool=channel.pool)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from jobs.core.words import Reason
 
@@ -18,8 +18,10 @@ JSON_TYPES = frozenset({"application/json", "text/json"})
 
 # What the broker or a former delivery wrote. RabbitMQ takes a copied x-death for a cycle and drops
 # the message; a copied counter or redelivered flag makes a first delivery look like a later one.
-_DROPPED_HEADERS = frozenset({"x-death", "x-delivery-count", "x-acquired-count", "redelivered"})
-_DROPPED_HEADER_PREFIXES = ("x-first-death-", "x-last-death-")
+_DROPPED_HEADERS = frozenset(
+    {"x-death", "x-delivery-count", "x-acquired-count", "redelivered", "compression"}
+    | {f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")}
+)
 # Set anew for each publication (encoding, tag, routing), meant for somebody who no longer waits
 # (reply_to), harmful on arrival (expiration), or checked against the sender's login (user_id).
 _DROPPED_PROPERTIES = frozenset(
@@ -46,8 +48,7 @@ class ReplayRefused(Exception):
     """This message cannot be sent again as asked; the text says why, as a whole sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):
     """A message as the dead letter store holds it."""
 
     body: bytes
@@ -61,8 +62,7 @@ class StoredMessage:
     task_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayMessage:
+class ReplayMessage(NamedTuple):
     """A message as it is sent again; ``task_id`` is the id its job will have."""
 
     body: bytes
@@ -137,6 +137,7 @@ def prepare(
     )
 
 
+@lru_cache(maxsize=64)
 def is_json(content_type: str) -> bool:
     """Say whether a body of this type may be opened and edited."""
     return content_type.split(";")[0].strip().lower() in JSON_TYPES
@@ -190,14 +191,11 @@ def explain_mismatch(parameters: Mapping[str, Any], args: Sequence[Any], kwargs:
 
 
 def _headers(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the headers without compression (kombu hands the body over decompressed) and the broker's marks."""
-    return {
-        name: value
-        for name, value in stored.items()
-        if name not in _DROPPED_HEADERS
-        and name != "compression"
-        and not name.startswith(_DROPPED_HEADER_PREFIXES)
-    }
+    """Copy the headers without the broker's marks, and without compression: kombu decompressed the body."""
+    headers = dict(stored)
+    for name in headers.keys() & _DROPPED_HEADERS:
+        del headers[name]
+    return headers
 
 
 def _is_still_compressed(message: StoredMessage) -> bool:

@@ -1,0 +1,307 @@
+"""The process behind ``manage.py runops``: duties in threads, each held by a lease.
+
+Any number of these processes may run; each duty is carried out by one of them, and passes on when
+its holder stops or dies. A database or broker that is away is waited for: one line when it goes,
+one when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import close_old_connections, connection
+from django.utils import timezone
+
+from jobs import conf, leases, retention
+from jobs.broker import connect
+from jobs.broker.inbox import Inbox
+from jobs.collector import Collector
+from jobs.errors import LeaseLost
+from jobs.leases import HeldLease
+from jobs.operations.outcomes import give_up_overdue
+from jobs.operations.runner import Runner
+from jobs.workers import refresh_workers
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+# A duty that has shown no life for so long is given to somebody else.
+STUCK_SECONDS = 120.0
+FIRST_BACKOFF_SECONDS = 0.2
+LAST_BACKOFF_SECONDS = 10.0
+# How long the collector waits for a record at a time; also what a stop waits for at most.
+COLLECT_WAIT_SECONDS = 1.0
+# An operation starts within so long of its confirmation.
+IDLE_SECONDS = 0.25
+WORKERS_EVERY_SECONDS = 10.0
+RETENTION_EVERY_SECONDS = 60.0
+OUTCOMES_EVERY_SECONDS = 30.0
+
+# Does one round of a duty; returns the seconds until the next.
+Round = Callable[[HeldLease], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """Something one process at a time does. ``begin`` opens what it needs and returns its round.
+
+    It is called again after an error, so that broken connections are left behind.
+    """
+
+    name: str
+    begin: Callable[[], Round]
+
+
+def collector_duty() -> Round:
+    """Write what agents report, as soon as it is there."""
+    collector = Collector(Inbox(connect()))
+
+    def collect(_lease: HeldLease) -> float:
+        collector.collect(wait_seconds=COLLECT_WAIT_SECONDS, now=timezone.now())
+        return 0.0
+
+    return collect
+
+
+def operations_duty() -> Round:
+    """Carry out replays, purges and restores."""
+    runner = Runner(connect())
+
+    def run(lease: HeldLease) -> float:
+        seconds = runner.run_once(now=timezone.now(), lease=lease)
+        return IDLE_SECONDS if seconds is None else min(seconds, IDLE_SECONDS)
+
+    return run
+
+
+def workers_duty() -> Round:
+    """Keep the table of workers."""
+    broker = connect()
+
+    def refresh(_lease: HeldLease) -> float:
+        refresh_workers(broker, now=timezone.now())
+        return WORKERS_EVERY_SECONDS
+
+    return refresh
+
+
+def retention_duty() -> Round:
+    """Delete what is past its time."""
+
+    def prune(lease: HeldLease) -> float:
+        lease.check()
+        deleted = retention.delete_letters(now=timezone.now())
+        retention.age_groups(now=timezone.now())
+        if deleted:
+            logger.info("deleted %s purged or resolved letters past their time", f"{deleted:,}")
+            return 0.0
+        return RETENTION_EVERY_SECONDS
+
+    return prune
+
+
+def outcomes_duty() -> Round:
+    """Give up on outcomes that do not come."""
+
+    def give_up(lease: HeldLease) -> float:
+        lease.check()
+        if given_up := give_up_overdue(now=timezone.now()):
+            logger.warning("gave up on the outcome of %s replayed letters", f"{given_up:,}")
+        return OUTCOMES_EVERY_SECONDS
+
+    return give_up
+
+
+DUTIES = (
+    Duty("collector", collector_duty),
+    Duty("operations", operations_duty),
+    Duty("workers", workers_duty),
+    Duty("retention", retention_duty),
+    Duty("outcomes", outcomes_duty),
+)
+
+
+class DutyThread(threading.Thread):
+    """Waits for a duty's lease, and carries the duty out while it holds it."""
+
+    def __init__(self, duty: Duty, *, holder: str, lease_seconds: float, stop: threading.Event) -> None:
+        # A daemon: a broker call that hangs must not keep the process after its stop.
+        super().__init__(name=f"runops-{duty.name}", daemon=True)
+        self._duty = duty
+        self._holder = holder
+        self._lease_seconds = lease_seconds
+        # Not _stop: threading.Thread has a method of that name.
+        self._stopping = stop
+        self._round: Round | None = None
+        self._trouble = ""
+        self._trouble_since = 0.0
+        self._backoff = FIRST_BACKOFF_SECONDS
+        self._shown_life_at = time.monotonic()
+        self.lease: HeldLease | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Say whether a round has not come back for STUCK_SECONDS."""
+        return time.monotonic() - self._shown_life_at > STUCK_SECONDS
+
+    def run(self) -> None:
+        """Work until told to stop; give the lease up at the end."""
+        try:
+            while not self._stopping.is_set():
+                self._shown_life_at = time.monotonic()
+                self._stopping.wait(self._try())
+        finally:
+            self._give_up()
+            connection.close()
+
+    def _try(self) -> float:
+        """Do what can be done now; return how long to wait. No error ends the thread."""
+        try:
+            close_old_connections()
+            seconds = self._do()
+        except LeaseLost as lost:
+            logger.warning("%s: %s", self._duty.name, lost)
+            self.lease, self._round = None, None
+            return self._lease_seconds / 3
+        except Exception as error:  # noqa: BLE001 - a duty outlives what is away; it is logged and tried again
+            return self._back_off(error)
+        if self._trouble:
+            seconds_away = time.monotonic() - self._trouble_since
+            logger.warning("%s: works again after %.0f s", self._duty.name, seconds_away)
+            self._trouble, self._backoff = "", FIRST_BACKOFF_SECONDS
+        return seconds
+
+    def _do(self) -> float:
+        if self.lease is None or self.lease.is_lost:
+            self._round = None
+            self.lease = leases.acquire(
+                duty=self._duty.name, holder=self._holder, seconds=self._lease_seconds
+            )
+            if self.lease is None:
+                return self._lease_seconds / 3
+            logger.info("%s: carried out here (token %s)", self._duty.name, self.lease.token)
+        if self._round is None:
+            self._round = self._duty.begin()
+        return self._round(self.lease)
+
+    def _back_off(self, error: Exception) -> float:
+        """Log a new trouble once, with its traceback when it is not a known outage."""
+        self._round = None
+        trouble = f"{type(error).__name__}: {error}"
+        kind = type(error).__name__
+        if not self._trouble:
+            self._trouble_since = time.monotonic()
+        if not self._trouble.startswith(f"{kind}:"):
+            logger.error(
+                "%s: waits and tries again: %s",
+                self._duty.name,
+                trouble,
+                exc_info=error if logger.isEnabledFor(logging.DEBUG) or not _is_outage(error) else None,
+            )
+        self._trouble = trouble
+        wait, self._backoff = self._backoff, min(self._backoff * 2, LAST_BACKOFF_SECONDS)
+        # The connection may be what is broken; the next round opens a new one.
+        connection.close()
+        return wait
+
+    def _give_up(self) -> None:
+        if self.lease is not None and not self.lease.is_lost:
+            try:
+                self.lease.release()
+            except Exception as error:  # noqa: BLE001 - the lease then runs out by itself
+                logger.warning("%s: the lease could not be given up: %s", self._duty.name, error)
+
+
+def _is_outage(error: Exception) -> bool:
+    from django.db import DatabaseError, InterfaceError
+
+    from jobs.errors import JobsError
+
+    return isinstance(error, (DatabaseError, InterfaceError, JobsError, OSError))
+
+
+class Renewer(threading.Thread):
+    """Renews all leases, so that a long round does not lose its own."""
+
+    def __init__(self, threads: list[DutyThread], *, lease_seconds: float, stop: threading.Event) -> None:
+        super().__init__(name="runops-leases", daemon=True)
+        self._threads = threads
+        self._lease_seconds = lease_seconds
+        self._stopping = stop
+
+    def run(self) -> None:
+        """Renew three times a lease; a stuck duty's lease is left to expire."""
+        while not self._stopping.wait(self._lease_seconds / 3):
+            for thread in self._threads:
+                lease = thread.lease
+                if lease is None or lease.is_lost:
+                    continue
+                if thread.is_stuck:
+                    logger.error("%s: shows no life, its lease is left to expire", lease.duty)
+                    continue
+                try:
+                    close_old_connections()
+                    if not lease.renew():
+                        logger.warning("%s: somebody else carries it out now", lease.duty)
+                except Exception as error:  # noqa: BLE001 - the duty itself reports and waits for the outage
+                    logger.debug("%s: the lease could not be renewed: %s", lease.duty, error)
+                    connection.close()
+        connection.close()
+
+
+def holder_name() -> str:
+    """Return the name under which this process holds duties."""
+    return f"runops@{socket.gethostname()}:{os.getpid()}"
+
+
+class Runops:
+    """All duties of one process."""
+
+    def __init__(self, *, duties: tuple[Duty, ...] = DUTIES, holder: str | None = None) -> None:
+        self.holder = holder or holder_name()
+        self._stop = threading.Event()
+        lease_seconds = conf.current().lease_seconds
+        self._threads = [
+            DutyThread(duty, holder=self.holder, lease_seconds=lease_seconds, stop=self._stop)
+            for duty in duties
+        ]
+        self._renewer = Renewer(self._threads, lease_seconds=lease_seconds, stop=self._stop)
+
+    def start(self) -> None:
+        """Start all threads."""
+        self._renewer.start()
+        for thread in self._threads:
+            thread.start()
+
+    def ask_to_stop(self, *_: Any) -> None:
+        """Let every duty end after its batch. May be called from a signal handler, and twice."""
+        self._stop.set()
+
+    def wait(self) -> None:
+        """Block until somebody asks to stop."""
+        # A wait without a timeout cannot be interrupted by a signal on every platform.
+        while not self._stop.wait(timeout=1.0):
+            pass
+
+    def join(self) -> bool:
+        """Wait for the threads, STOP_SECONDS at most; return whether all have ended."""
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in [*self._threads, self._renewer]:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def run(self) -> bool:
+        """Carry duties out until SIGTERM or SIGINT; return whether all ended in time."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.ask_to_stop)
+        self.start()
+        self.wait()
+        return self.join()
