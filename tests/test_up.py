@@ -409,7 +409,8 @@ def test_settings_of_a_project_of_ones_own_are_used(up: Up, tmp_path: Path) -> N
             """
             from console.settings import *
             del BROKER_IS_EMBEDDED
-            BROKER_URL = ""
+            import os
+            BROKER_URL = os.environ.get("BROKER_URL", "")
             ENVIRONMENT_NAME = "theirs"
             """
         )
