@@ -254,7 +254,9 @@ def _selection(
         }
         for x in (x0, x1)
     ]
-    words = "–".join(times.clock(moment, now=now) for moment in (low, high))
+    words = "–".join(
+        (times.clock(since, now=now) if since else "start", times.clock(until, now=now) if until else "now")
+    )
     label = {
         "xref": "x",
         "yref": "paper",

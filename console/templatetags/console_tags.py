@@ -102,6 +102,17 @@ def shown(text: Any) -> str:
     return visible(str(text), keep="")
 
 
+@register.filter
+def coded(text: str) -> SafeString:
+    """Make a message safe to read, with what stands in backticks as code."""
+    parts = visible(text, keep="").split("`")
+    return format_html_join(
+        "",
+        "{}",
+        ((format_html("<code>{}</code>", part) if index % 2 and index < len(parts) - 1 else part,) for index, part in enumerate(parts)),
+    )
+
+
 def _mark(kind: str, state: str) -> Mark:
     return MARKS[kind].get(state) or Mark(state, "grey", "question")
 

@@ -41,7 +41,10 @@ function draw(element) {
   const colours = tokenColours();
   const { data, layout } = resolve(figure, colours.read);
   colours.done();
-  if (element.clientWidth < 500) layout.xaxis = { ...layout.xaxis, nticks: 4 };
+  if (element.clientWidth < 500) {
+    layout.xaxis = { ...layout.xaxis, nticks: 4 };
+    (layout.annotations || []).forEach((label) => { label.text = label.text.replace(" selected", ""); });
+  }
   window.Plotly.react(element, data, layout, CONFIG).then(() => {
     if (drawn.has(element)) return;
     drawn.add(element);
