@@ -33,7 +33,8 @@ def programs(
             name="shop",
             command=worker,
             stop=worker_stop,
-            environment=shop,
+            # With Django's settings named, Celery would load Django, which this application does without.
+            environment={key: value for key, value in shop.items() if key != "DJANGO_SETTINGS_MODULE"},
             # The bugs are fixed by a release: the worker starts again with the mended code.
             restart_on=demo.flag,
         ),

@@ -13,6 +13,8 @@ from console.ports import LOOPBACK
 
 # The provider's bad half of a minute; longer than all attempts of a job.
 FLAP_SECONDS = 20
+# How soon a server sees that it shall stop.
+POLL_SECONDS = 0.05
 
 
 class PaymentHandler(BaseHTTPRequestHandler):
@@ -53,7 +55,9 @@ class PaymentProvider(ThreadingHTTPServer):
 
     def start(self) -> None:
         """Serve in a thread."""
-        threading.Thread(target=self.serve_forever, name="payments", daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, args=(POLL_SECONDS,), name="payments", daemon=True
+        ).start()
 
 
 class MailHandler(socketserver.StreamRequestHandler):
@@ -105,7 +109,7 @@ class MailRelay:
         server.socket.close()
         server.socket, self._closed = self._closed, None
         server.server_activate()
-        threading.Thread(target=server.serve_forever, name="mail", daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), name="mail", daemon=True).start()
         self._server = server
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import smtplib
 import time
+import urllib.error
 import urllib.request
 from email.message import EmailMessage
 from pathlib import Path
@@ -43,6 +44,10 @@ app.conf.update(
 attach(app)
 
 
+class PaymentProviderDown(ConnectionError):
+    """The payment provider did not take a charge; trying later is safe."""
+
+
 @app.task(name="shop.tasks.track_view")
 def track_view(sku: str, visitor: str) -> None:
     """Count a page view. Always works."""
@@ -68,8 +73,12 @@ def charge_card(order_id: int, amount_cents: int, card: dict[str, str]) -> str:
     request = urllib.request.Request(
         f"http://127.0.0.1:{PAYMENTS_PORT}/charges", data=body, headers={"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310 (our own provider)
-        charge: dict[str, str] = json.load(response)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310 (our own provider)
+            charge: dict[str, str] = json.load(response)
+    except urllib.error.HTTPError as error:
+        # HTTPError cannot be pickled, so Celery would report a bare OSError.
+        raise PaymentProviderDown(f"charge of order {order_id}: {error.code} {error.reason}") from error
     return charge["id"]
 
 
