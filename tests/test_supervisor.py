@@ -225,6 +225,18 @@ def test_last_lines_of_a_dead_program_follow_the_sentence(scene: Scene) -> None:
     assert "Its last lines:\n    reason\n" in scene.text()
 
 
+def test_output_of_a_quiet_program_is_shown_only_when_it_dies(scene: Scene) -> None:
+    code = "print('one'); (here / 'said').touch(); time.sleep(60)"
+    scene.start(f"phases = [lambda: [program('quiet', {code!r}, is_quiet=True)]]")
+    wait_until((scene.directory / "said").exists, seconds=20, what="the program to say it")
+
+    os.kill(scene.pid("quiet"), signal.SIGKILL)
+
+    assert scene.process.wait(timeout=20) == 1
+    assert "quiet    | " not in scene.text()
+    assert "Its last lines:\n    one\n" in scene.text()
+
+
 def test_a_command_that_does_not_exist_is_named(scene: Scene) -> None:
     scene.start(
         "phases = [lambda: [Program(name='one', command=('/nowhere/one',), stop=StopRule(0, 1), environment={})]]"

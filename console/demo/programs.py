@@ -24,8 +24,7 @@ def programs(
     python = (sys.executable, "-m")
     worker = (
         *python,
-        # Its failures are on the page; their tracebacks here would push the login off the screen.
-        *("celery", "-A", "console.demo.shop", "worker", "--loglevel=CRITICAL"),
+        *("celery", "-A", "console.demo.shop", "worker", "--loglevel=ERROR"),
         *("--hostname=shop@%h", "--concurrency=2"),
     )
     return [
@@ -37,6 +36,8 @@ def programs(
             environment={key: value for key, value in shop.items() if key != "DJANGO_SETTINGS_MODULE"},
             # The bugs are fixed by a release: the worker starts again with the mended code.
             restart_on=demo.flag,
+            # Its failures are on the page; their tracebacks would push the login off the screen.
+            is_quiet=True,
         ),
         Program(
             name="traffic",

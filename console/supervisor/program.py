@@ -24,6 +24,8 @@ class Program:
     stop: StopRule
     environment: Mapping[str, str]
     once: bool = False
+    # Its output is kept for the case that it dies, and not shown.
+    is_quiet: bool = False
     is_ready: Callable[[], bool] | None = None
     ready_seconds: float = 60
     restart_on: Path | None = None

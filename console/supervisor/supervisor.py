@@ -203,7 +203,8 @@ class Supervisor:
     def _show(self, running: Running, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip()
         running.last_lines.append(text)
-        self._output.line(running.program.name, text)
+        if not running.program.is_quiet:
+            self._output.line(running.program.name, text)
 
     def _collect(self, running: Running, guard: Guard) -> int | None:
         """Return the exit status of a program that ended, after clearing up what it left."""
