@@ -33,6 +33,9 @@ def sent(progress: Progress, *, now: datetime) -> Figure:
         begin = series[0].start
         end = max(series[-1].start + width, begin + width * _LEAST_BUCKETS)
         layout["xaxis"]["range"] = [plot_time(begin), plot_time(end)]
+        # Room above the bars for the names of the stages.
+        top = max(bucket.done + bucket.died + bucket.waiting for bucket in series) / progress.bucket_seconds
+        layout["yaxis"]["range"] = [0, top * 1.25]
         layout |= _stages(progress.stages)
     return {
         "data": [

@@ -50,6 +50,7 @@ class Column:
     shares: list[Share]
     more: int
     is_reason: bool
+    is_task: bool
 
 
 def write_token(frozen: Frozen) -> str:
@@ -85,7 +86,13 @@ def columns(preview: Preview) -> list[Column]:
         ("By reason", preview.by_reason, True),
     )
     return [
-        Column(title, shares[:SHARES_SHOWN], max(0, len(shares) - SHARES_SHOWN), is_reason)
+        Column(
+            title,
+            shares[:SHARES_SHOWN],
+            max(0, len(shares) - SHARES_SHOWN),
+            is_reason,
+            shares is preview.by_task,
+        )
         for title, shares, is_reason in rows
     ]
 

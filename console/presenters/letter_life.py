@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from console.presenters.letter_story import ordinal
+from console.presenters.letter_story import NEVER_RAN, ordinal
 from console.presenters.plain import count_of, duration, visible
 from console.states import REASON_MARKS
-from jobs.core.words import ItemState, LetterState, Reason
+from jobs.core.words import ItemState, LetterState
 from jobs.models import DeadLetter, Death, OperationItem
 
 # A letter that loops has thousands of entries; the first and the last tell it.
@@ -42,9 +42,13 @@ class Life:
     left_out: int
     last: tuple[Entry, ...]
     summary: str
+    # Whether a date stands before some of the times.
+    has_days: bool
 
 
-def present(letter: DeadLetter, deaths: Sequence[Death], items: Sequence[OperationItem]) -> Life:
+def present(
+    letter: DeadLetter, deaths: Sequence[Death], items: Sequence[OperationItem], *, now: datetime
+) -> Life:
     """Build the life of a letter; ``deaths`` and ``items`` oldest first, items with their operation."""
     entries: list[Entry] = []
     for number, death in enumerate(deaths, start=1):
@@ -68,7 +72,13 @@ def present(letter: DeadLetter, deaths: Sequence[Death], items: Sequence[Operati
     left_out = max(0, len(entries) - ENTRY_LIMIT)
     first = entries[:_HEAD] if left_out else entries
     last = entries[_HEAD + left_out :] if left_out else []
-    return Life(first=tuple(first), left_out=left_out, last=tuple(last), summary=_summary(deaths, items))
+    return Life(
+        first=tuple(first),
+        left_out=left_out,
+        last=tuple(last),
+        summary=_summary(deaths, items),
+        has_days=any(entry.at.date() != now.date() for entry in entries),
+    )
 
 
 def _summary(deaths: Sequence[Death], items: Sequence[OperationItem]) -> str:
@@ -100,13 +110,15 @@ def _death(letter: DeadLetter, death: Death, number: int, total: int) -> list[En
                 order=1,
             )
         )
-    if death.started_at is not None and death.reason not in {Reason.EXPIRED, Reason.UNREGISTERED}:
+    if death.started_at is not None and death.reason not in NEVER_RAN:
         waited = ""
         if death.published_at is not None and death.started_at >= death.published_at:
-            waited = f"waited {duration((death.started_at - death.published_at).total_seconds())}, "
+            waited = f" waited {duration((death.started_at - death.published_at).total_seconds())}"
         ran = ""
-        if death.died_at >= death.started_at:
-            ran = f"ran {duration((death.died_at - death.started_at).total_seconds())}"
+        if death.died_at > death.started_at:
+            ran = (
+                f"{', ' if waited else ' '}ran {duration((death.died_at - death.started_at).total_seconds())}"
+            )
         where = f" on {_line(death.worker)}" if death.worker else ""
         entries.append(
             Entry(
@@ -114,7 +126,7 @@ def _death(letter: DeadLetter, death: Death, number: int, total: int) -> list[En
                 "point",
                 "plain",
                 "",
-                f"{attempt or 'Attempt 1'} {waited}{ran}{where}",
+                f"{attempt or 'Attempt 1'}{waited}{ran}{where}",
                 detail=_error(death),
                 order=2,
             )
@@ -125,7 +137,7 @@ def _death(letter: DeadLetter, death: Death, number: int, total: int) -> list[En
             death.died_at,
             REASON_MARKS[death.reason].icon,
             "red",
-            "Died",
+            "Died" if which else "Died:",
             f"{which}{death.get_reason_display().lower()}",
             detail="" if entries and entries[-1].detail == _error(death) else _error(death),
             death_id=death.pk,

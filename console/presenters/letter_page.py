@@ -36,6 +36,7 @@ DEATHS_OLDEST = 20
 DEATHS_NEWEST = 80
 ITEMS_NEWEST = 100
 REMARKS_SHOWN = 50
+HEADLINE_LIMIT = 300
 ONLINE_SECONDS = 60
 WORKERS_READ = 200
 
@@ -106,7 +107,7 @@ def read(
         items=items,
         story=letter_story.what_happened(letter, deaths, items, now=now),
         notice=letter_story.notice(letter, deaths, items, is_known_to_workers=knowledge.is_known, now=now),
-        life=letter_life.present(letter, deaths, items),
+        life=letter_life.present(letter, deaths, items, now=now),
         traceback=traceback_view.present(_traceback_of(chosen)),
         traceback_death=chosen,
         traceback_number=number,
@@ -129,7 +130,7 @@ def read(
 def headline(letter: DeadLetter) -> Headline:
     """Return the error as the page's title."""
     name = letter.error_type.rsplit(".", 1)[-1] or str(letter.get_reason_display())
-    text = letter.error[:600] if letter.error else ""
+    text = letter.error[:HEADLINE_LIMIT] if letter.error else ""
     parts = [(visible(part, keep=""), variable) for part, variable in fingerprint.split_variable(text)]
     return Headline(type=visible(name, keep=""), parts=parts)
 

@@ -39,9 +39,9 @@ class Notice:
     link_text: str = ""
 
 
-def clock(at: datetime, now: datetime) -> str:
-    """Return the time of day, with the date when it was not today, UTC."""
-    return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at.day} {at:%b %H:%M}"
+def when(at: datetime, now: datetime) -> str:
+    """Say when, in UTC: "at 02:53:22", or "on 3 Nov at 02:53" when that was not today."""
+    return f"at {at:%H:%M:%S}" if at.date() == now.date() else f"on {at.day} {at:%b} at {at:%H:%M}"
 
 
 def ordinal(number: int) -> str:
@@ -64,7 +64,7 @@ def what_happened(
     if len(later) > 3:
         paragraphs.append(
             f"It was replayed and died again {count_of(len(later), 'time')}, last at "
-            f"{clock(later[-1].died_at, now)}: {_reason_words(later[-1])}."
+            f"{when(later[-1].died_at, now)}: {_reason_words(later[-1])}."
         )
     else:
         actors = {item.pk: item.operation.actor for item in items}
@@ -77,7 +77,11 @@ def what_happened(
             f"It died {count_of(others, 'more time')} without a replay from this console: its message was "
             "delivered or published again elsewhere."
         )
-    paragraphs.append(_fate(letter, items, now))
+    fate = _fate(letter, items, now)
+    if letter.state == LetterState.DEAD and paragraphs:
+        paragraphs[-1] += f" {fate}"
+    else:
+        paragraphs.append(fate)
     return paragraphs
 
 
@@ -166,6 +170,8 @@ def refusal(letter: DeadLetter, action: str, items: Sequence[OperationItem]) -> 
         return "It is purged. Restore it first."
     if action == "replay" and letter.unreplayable:
         return visible(letter.unreplayable, keep="")
+    if action == "edit" and letter.unreplayable:
+        return visible(letter.unreplayable, keep="")
     if action == "edit" and not replay.is_json(letter.content_type):
         kind = visible(letter.content_type[:60], keep="") or "no content type"
         return f"Only JSON arguments can be edited; this body is {kind}."
@@ -173,7 +179,7 @@ def refusal(letter: DeadLetter, action: str, items: Sequence[OperationItem]) -> 
 
 
 def _first_death(letter: DeadLetter, death: Death, now: datetime) -> str:
-    at = clock(death.died_at, now)
+    at = when(death.died_at, now)
     text = _death_sentence(letter, death, at)
     if death.reason in CUT_OFF:
         text += " What it had done by then is not known."
@@ -188,71 +194,75 @@ def _death_sentence(letter: DeadLetter, death: Death, at: str) -> str:  # noqa: 
     match Reason(death.reason):
         case Reason.FAILED:
             attempt = f" on attempt {death.attempt + 1}" if death.attempt else ""
-            return f"The job raised {error}{attempt}{ran}{worker}, and that error is not retried. It died at {at}."
+            return (
+                f"The job raised {error}{attempt}{ran}{worker}, and that error is not retried. It died {at}."
+            )
         case Reason.RETRIES_EXHAUSTED:
             return (
                 f"The job failed on all {count_of(death.attempt + 1, 'attempt')} it was allowed, the last "
-                f"time with {error}{worker}. It died at {at}."
+                f"time with {error}{worker}. It died {at}."
             )
         case Reason.TIMED_OUT:
             limit = _time_limit(letter, death)
-            return f"The job ran past its time limit{limit}{worker} and was stopped{ran}. It died at {at}."
+            return f"The job ran past its time limit{limit}{worker} and was stopped{ran}. It died {at}."
         case Reason.WORKER_LOST:
-            return f"The process that ran the job{worker} was lost{ran}{message}. It died at {at}.{_deliveries(death)}"
+            return f"The process that ran the job{worker} was lost{ran}{message}. It died {at}.{_deliveries(death)}"
         case Reason.REJECTED:
-            return f"The task asked{worker} to reject its message and not to queue it again. It died at {at}."
+            return f"The task asked{worker} to reject its message and not to queue it again. It died {at}."
         case Reason.EXPIRED:
-            return f"The job waited past the time at which it was to be dropped. It expired at {at} and never ran."
+            return (
+                f"The job waited past the time at which it was to be dropped. It expired {at} and never ran."
+            )
         case Reason.UNREGISTERED:
             who = _short(death.worker) or "A worker"
-            return (
-                f"{who} received the job at {at} and knows no task named {_short(letter.task)}. It never ran."
-            )
+            return f"{who} received the job {at} and knows no task named {_short(letter.task)}. It never ran."
         case Reason.MALFORMED:
-            return f"The message could not be read as a job at {at}{message}. It never ran."
+            return f"The message could not be read as a job {at}{message}. It never ran."
         case Reason.UNDECODABLE:
             kind = _short(letter.content_type) or "no content type"
             who = _short(death.worker) or "The worker"
-            return f"{who} could not or may not decode its body ({kind}) at {at}{message}. It never ran."
+            return f"{who} could not or may not decode its body ({kind}) {at}{message}. It never ran."
         case Reason.RETRY_NOT_SENT:
             return (
                 f"The job failed with {error}{worker} and asked for a retry, but the broker did not take the "
-                f"new message. It died at {at}."
+                f"new message. It died {at}."
             )
         case Reason.RESULT_NOT_STORED:
             return (
-                f"The job ran to its end{worker} at {at}, but its result could not be stored{message}. Its "
+                f"The job ran to its end{worker} {at}, but its result could not be stored{message}. Its "
                 "effects happened."
             )
         case Reason.PUBLISH_FAILED:
-            return f"The job could not be published{message}. It was given up at {at} and never ran."
+            return f"The job could not be published{message}. It was given up {at} and never ran."
         case Reason.BROKER:
-            return f"The broker moved the message to its dead letter exchange at {at}{message}."
+            return f"The broker moved the message to its dead letter exchange {at}{message}."
 
 
 def _later_death(death: Death, actor: str, items: Sequence[OperationItem], now: datetime) -> str:
     sent_at = next((item.sent_at for item in items if item.pk == death.item_id), None)
-    when = f" at {clock(sent_at, now)}" if sent_at else ""
+    sent = f" {when(sent_at, now)}" if sent_at else ""
     who = _short(actor) or "Somebody"
     again = ""
     if death.attempt and death.reason == Reason.RETRIES_EXHAUSTED:
         again = f" It failed {count_of(death.attempt + 1, 'more time')}."
-    return f"{who} replayed it{when}.{again} It died again at {clock(death.died_at, now)}: {_reason_words(death)}."
+    return (
+        f"{who} replayed it{sent}.{again} It died again {when(death.died_at, now)}: {_reason_words(death)}."
+    )
 
 
 def _fate(letter: DeadLetter, items: Sequence[OperationItem], now: datetime) -> str:
-    at = clock(letter.state_changed_at, now)
+    at = when(letter.state_changed_at, now)
     match LetterState(letter.state):
         case LetterState.REPLAYING:
             item = _open_item(items)
             who = f"{_short(item.operation.actor)} replayed it" if item else "It was replayed"
-            return f"{who} at {at}. Its outcome is not known yet."
+            return f"{who} {at}. Its outcome is not known yet."
         case LetterState.RESOLVED:
             done = next((item for item in reversed(items) if item.state == ItemState.DONE), None)
             who = f" by {_short(done.operation.actor)}" if done else ""
-            return f"It was replayed{who} and ran to its end at {at}. Nothing is left to do."
+            return f"It was replayed{who} and ran to its end {at}. Nothing is left to do."
         case LetterState.PURGED:
-            return f"It was purged at {at} and will not run again."
+            return f"It was purged {at} and will not run again."
         case LetterState.DEAD:
             last = items[-1] if items else None
             if last is not None and last.state == ItemState.UNKNOWN:
@@ -282,7 +292,7 @@ def _resolved(items: Sequence[OperationItem], now: datetime) -> Notice:
     done = next((item for item in reversed(items) if item.state == ItemState.DONE), None)
     if done is None:
         return Notice("green", "done", "Resolved.", "There is nothing left to do.")
-    at = f" at {clock(done.ended_at, now)}" if done.ended_at else ""
+    at = f" {when(done.ended_at, now)}" if done.ended_at else ""
     return Notice(
         "green",
         "done",
@@ -302,7 +312,7 @@ def _purged(letter: DeadLetter, now: datetime) -> Notice:
     return Notice(
         "grey",
         "bin",
-        f"Purged at {clock(letter.state_changed_at, now)}.",
+        f"Purged {when(letter.state_changed_at, now)}.",
         text,
         href=f"operation:{purge}" if purge else "",
         link_text=f"Open operation {purge}" if purge else "",

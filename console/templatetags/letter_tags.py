@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from console.presenters.plain import duration, visible
+from console.presenters.plain import duration, short_task, visible
 
 register = template.Library()
 
@@ -15,6 +15,18 @@ register = template.Library()
 def shown_lines(text: Any) -> str:
     """Make a text of several lines safe to read; its line ends stay."""
     return visible(str(text).replace("\r\n", "\n"))
+
+
+@register.filter
+def shown_line(text: Any) -> str:
+    """Make a text of several lines one line that is safe to read."""
+    return visible(" ".join(str(text).split()), keep="")
+
+
+@register.filter
+def short_name(task: str) -> str:
+    """Return a task's last part, safe to read."""
+    return visible(short_task(task), keep="")
 
 
 @register.filter

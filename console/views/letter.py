@@ -118,7 +118,7 @@ def _page(
     source = request.POST if request.method == "POST" else request.GET
     q = source.get("q")
     searched, neighbours = _neighbours(letter, q)
-    masked_html = SafeString(render_to_string("letter/_masked.html", request=request))
+    masked_html = SafeString(render_to_string("letter/_masked.html", request=request).strip())
     page = presenter.read(
         letter, now=now, death_id=death_id, is_revealed=is_revealed, masked_html=masked_html
     )

@@ -55,6 +55,8 @@ function sayStages(form) {
   else words.textContent = `Sends ${told[0]}, then ${told.slice(1, -1).join(", ")} and ${told.at(-1)}.`;
 }
 
+document.querySelectorAll("[data-rate]").forEach((box) => saySet(box));
+
 document.addEventListener("input", (event) => {
   const target = event.target;
   if (!(target instanceof HTMLInputElement)) return;
