@@ -260,7 +260,7 @@ def spark(buckets: Sequence[int], failing: bool = False, label: str = "deaths") 
         ),
     )
     return format_html(
-        '<svg class="spark{}" viewBox="0 0 108 26" role="img" aria-label="{}">{}'
+        '<svg class="spark{}" viewBox="0 0 108 26" preserveAspectRatio="none" role="img" aria-label="{}">{}'
         '<line class="spark-base" x1="0" y1="24.5" x2="108" y2="24.5"/></svg>',
         " spark-failing" if failing else "",
         f"{sum(buckets):,} {label}: {buckets[0]:,} at first, {buckets[-1]:,} at last",
