@@ -134,7 +134,9 @@ class PostgresServer:
 @contextlib.contextmanager
 def default_database(url: str) -> Iterator[None]:
     """Make ``url`` the database "default", also of threads that start within."""
-    configured = {**connections.settings["default"], "OPTIONS": {}, **dj_database_url.parse(url)}
+    configured = {**connections.settings["default"], **dj_database_url.parse(url)}
+    if configured["ENGINE"] != connections.settings["default"]["ENGINE"]:
+        configured["OPTIONS"] = {}
     original_settings, original = connections.settings["default"], connections["default"]
     connections.settings["default"] = configured
     wrapper = connections["default"] = connections.create_connection("default")

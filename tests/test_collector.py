@@ -369,7 +369,7 @@ def refuse_worker(name: str) -> None:
             )
 
 
-def test_a_database_that_is_away_leaves_the_batch_on_the_broker(monkeypatch):
+def test_a_database_that_is_away_leaves_the_batch_on_the_broker():
     inbox = ListInbox(make_taken(make_record()))
     collector = Collector(inbox)
 
@@ -380,7 +380,7 @@ def test_a_database_that_is_away_leaves_the_batch_on_the_broker(monkeypatch):
 
 
 def away(execute, sql, params, many, context):
-    if "jobs_deadletter" in sql and sql.startswith("INSERT"):
+    if "jobs_failuregroup" in sql:
         raise OperationalError("the database is away")
     return execute(sql, params, many, context)
 

@@ -118,6 +118,6 @@ def load(letter_uuids: Iterable[str]) -> dict[str, Replayed]:
 
 LETTER_COLUMNS: Sequence[str] = (
     *("state", "state_changed_at", "reason", "error_type", "error", "worker"),
-    *("deaths", "died_at", "group", "delete_after"),
+    *("deaths", "died_at", "group_id", "delete_after"),
 )
 ITEM_COLUMNS: Sequence[str] = ("state", "detail", "ended_at")

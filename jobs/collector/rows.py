@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 from jobs.agent.wire import IDEMPOTENCY_HEADER, Record, WireMessage
@@ -13,7 +12,6 @@ from jobs.core import arguments
 from jobs.core.cleaning import clean_json, clean_name, clean_text
 from jobs.core.fingerprint import fingerprint, title
 from jobs.core.words import LetterState, Reason
-from jobs.models import DeadLetter, Death
 
 ERROR_LENGTH = 2_000
 # An agent sends 64 KiB at most; what else writes records may not.
@@ -25,8 +23,6 @@ _NO_MESSAGE = "No copy of its message was kept, so there is nothing to send."
 _NO_BODY = "Its message has no body, so there is nothing to send."
 _NO_JOB = "It is a record that could not be read, not a job."
 _NO_QUEUE = "The queue it came from is not known, and its message is broken."
-
-_cached_fingerprint = lru_cache(maxsize=512)(fingerprint)
 
 
 @dataclass(slots=True)
@@ -74,7 +70,7 @@ def entry(record: Record, *, now: datetime) -> Entry:
         error=message,
         traceback=traceback,
         worker=clean_name(record.worker),
-        fingerprint=_cached_fingerprint(
+        fingerprint=fingerprint(
             task=task, reason=record.reason, error_type=error_type, error=message, traceback=traceback
         ),
     )
@@ -93,63 +89,63 @@ def moment(seconds: float | None, *, now: datetime) -> datetime | None:
 
 def new_letter(
     entry: Entry, *, group_id: int, now: datetime, masked_keys: tuple[str, ...], letter_id: uuid.UUID
-) -> DeadLetter:
-    """Return the letter of a first death, unsaved."""
+) -> dict[str, Any]:
+    """Return the columns of the letter of a first death."""
     record = entry.record
     message = record.message
-    bound = _bound_arguments(record)
+    shown, searched = arguments.summarise(_bound_arguments(record), masked_keys)
     queue = clean_name(message.queue) if message is not None else ""
-    return DeadLetter(
-        uuid=letter_id,
-        state=LetterState.DEAD.value,
-        state_changed_at=now,
-        reason=entry.reason,
-        group_id=group_id,
-        error_type=entry.error_type,
-        error=entry.error,
-        worker=entry.worker,
-        deaths=1,
-        replays=0,
-        first_died_at=entry.died_at,
-        died_at=entry.died_at,
-        published_at=moment(record.published_at, now=now),
-        unreplayable=_why_unreplayable(record, queue),
-        arguments_preview=arguments.preview(bound, masked_keys),
-        arguments_text=arguments.flatten_text(bound, masked_keys),
-        task=entry.task,
-        task_id=clean_name(record.task_id),
-        root_id=clean_name(record.root_id),
-        parent_id=clean_name(record.parent_id),
-        queue=queue,
+    return {
+        "uuid": letter_id,
+        "state": LetterState.DEAD.value,
+        "state_changed_at": now,
+        "reason": entry.reason,
+        "group_id": group_id,
+        "error_type": entry.error_type,
+        "error": entry.error,
+        "worker": entry.worker,
+        "deaths": 1,
+        "replays": 0,
+        "first_died_at": entry.died_at,
+        "died_at": entry.died_at,
+        "published_at": moment(record.published_at, now=now),
+        "unreplayable": _why_unreplayable(record, queue),
+        "arguments_preview": shown,
+        "arguments_text": searched,
+        "task": entry.task,
+        "task_id": clean_name(record.task_id),
+        "root_id": clean_name(record.root_id),
+        "parent_id": clean_name(record.parent_id),
+        "queue": queue,
         **_message_columns(message),
-    )
+    }
 
 
-def new_death(entry: Entry, *, letter_id: int, item_id: int | None, now: datetime) -> Death:
-    """Return the death, unsaved."""
+def new_death(entry: Entry, *, letter_id: int, item_id: int | None, now: datetime) -> dict[str, Any]:
+    """Return the columns of the death."""
     record = entry.record
-    return Death(
-        letter_id=letter_id,
-        publication_id=entry.publication_id,
-        attempt=entry.attempt,
-        reason=entry.reason,
-        task_id=clean_name(record.task_id),
-        error_type=entry.error_type,
-        error=entry.error,
-        traceback=entry.traceback,
-        worker=entry.worker,
-        boot_id=clean_name(record.boot_id, limit=64),
-        published_at=moment(record.published_at, now=now),
-        started_at=moment(record.started_at, now=now),
-        died_at=entry.died_at,
-        details=clean_json(record.details),
-        item_id=item_id,
-    )
+    return {
+        "letter_id": letter_id,
+        "publication_id": entry.publication_id,
+        "attempt": entry.attempt,
+        "reason": entry.reason,
+        "task_id": clean_name(record.task_id),
+        "error_type": entry.error_type,
+        "error": entry.error,
+        "traceback": entry.traceback,
+        "worker": entry.worker,
+        "boot_id": clean_name(record.boot_id, limit=64),
+        "published_at": moment(record.published_at, now=now),
+        "started_at": moment(record.started_at, now=now),
+        "died_at": entry.died_at,
+        "details": clean_json(record.details),
+        "item_id": item_id,
+    }
 
 
 def _message_columns(message: WireMessage | None) -> dict[str, Any]:
     if message is None:
-        return {"body": b"", "headers": {}, "properties": {}}
+        message = WireMessage(b"", None, None, {}, {}, "", "", "")
     priority = message.properties.get("priority")
     key = message.headers.get(IDEMPOTENCY_HEADER)
     return {

@@ -17,6 +17,7 @@ from jobs.agent.wire import Record
 from jobs.collector import rows
 from jobs.collector.replays import ITEM_COLUMNS, LETTER_COLUMNS, Replayed, load
 from jobs.collector.rows import Entry
+from jobs.collector.writing import ids_of, insert, update
 from jobs.core.masking import DEFAULT_KEYS
 from jobs.core.words import GroupState, LetterState
 from jobs.models import DeadLetter, Death, FailureGroup, OperationEvent, OperationItem
@@ -84,9 +85,10 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
             )
             for entry in first
         ]
-        DeadLetter.objects.bulk_create(letters)
+        insert(DeadLetter, letters)
+        letter_ids = ids_of(DeadLetter, [letter["uuid"] for letter in letters])
         deaths = [
-            rows.new_death(entry, letter_id=letter.pk, item_id=None, now=now)
+            rows.new_death(entry, letter_id=letter_ids[letter["uuid"]], item_id=None, now=now)
             for entry, letter in zip(first, letters, strict=True)
         ]
         deaths += [
@@ -94,7 +96,7 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
             for again in replayed.values()
             for entry, item in again.deaths
         ]
-        Death.objects.bulk_create(deaths)
+        insert(Death, deaths)
         if replayed:
             _write_replayed(replayed.values(), now=now)
     for record in records:
@@ -168,31 +170,41 @@ def _new_group(fingerprint: str, entries: list[Entry]) -> FailureGroup:
 
 
 def _note_seen(groups: Iterable[tuple[FailureGroup, list[Entry]]]) -> None:
-    changed = []
+    seen, regressed = [], []
     for group, entries in groups:
-        first = min(entry.died_at for entry in entries)
-        last = max(entry.died_at for entry in entries)
-        before = (group.first_seen_at, group.last_seen_at, group.state)
-        group.first_seen_at = min(group.first_seen_at, first)
-        group.last_seen_at = max(group.last_seen_at, last)
+        first = min(group.first_seen_at, *(entry.died_at for entry in entries))
+        last = max(group.last_seen_at, *(entry.died_at for entry in entries))
+        if (first, last) != (group.first_seen_at, group.last_seen_at):
+            seen.append({"id": group.pk, "first_seen_at": first, "last_seen_at": last})
         # One that died before the group was resolved and is only collected now does not bring it back.
         after = [e.died_at for e in entries if group.resolved_at is None or e.died_at > group.resolved_at]
         if group.state == GroupState.RESOLVED and after:
-            group.state, group.regressed_at = GroupState.REGRESSED.value, min(after)
-        if (group.first_seen_at, group.last_seen_at, group.state) != before:
-            changed.append(group)
-    if changed:
-        FailureGroup.objects.bulk_update(changed, ["first_seen_at", "last_seen_at", "state", "regressed_at"])
+            regressed.append(
+                {"id": group.pk, "state": GroupState.REGRESSED.value, "regressed_at": min(after)}
+            )
+    update(FailureGroup, seen)
+    update(FailureGroup, regressed)
 
 
 def _write_replayed(replayed: Iterable[Replayed], *, now: datetime) -> None:
     replayed = list(replayed)
-    letters = [again.letter for again in replayed if again.is_changed]
-    if letters:
-        DeadLetter.objects.bulk_update(letters, LETTER_COLUMNS)
-    items = [item for again in replayed for item in again.items if item.pk in again.changed_items]
-    if items:
-        OperationItem.objects.bulk_update(items, ITEM_COLUMNS)
+    update(
+        DeadLetter,
+        [
+            {"id": again.letter.pk, **{name: getattr(again.letter, name) for name in LETTER_COLUMNS}}
+            for again in replayed
+            if again.is_changed
+        ],
+    )
+    update(
+        OperationItem,
+        [
+            {"id": item.pk, **{name: getattr(item, name) for name in ITEM_COLUMNS}}
+            for again in replayed
+            for item in again.items
+            if item.pk in again.changed_items
+        ],
+    )
     _log_deaths(replayed, now=now)
     resolved = {again.letter.group_id for again in replayed if again.letter.state == LetterState.RESOLVED}
     if resolved:

@@ -106,9 +106,26 @@ def bind(parameters: Sequence[str] | None, args: Sequence[Any], kwargs: Mapping[
     return bound
 
 
+def summarise(bound: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS) -> tuple[str, str]:
+    """Return ``preview`` and ``flatten_text``, masking once."""
+    shown = mask(bound, keys)
+    return _preview(shown), _flatten_text(shown)
+
+
 def preview(bound: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS) -> str:
     """Return the first argument that may be shown, as ``order_id=48213``; at most 255 characters."""
-    shown = mask(bound, keys)
+    return _preview(mask(bound, keys))
+
+
+def flatten_text(bound: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS) -> str:
+    """Return one ``\\npath=value\\n`` line an argument that may be shown, at most TEXT_LENGTH.
+
+    A path goes down with dots: ``amount.currency``, ``items.0.sku``.
+    """
+    return _flatten_text(mask(bound, keys))
+
+
+def _preview(shown: Mapping[str, Any]) -> str:
     first = next(((k, v) for k, v in shown.items() if v is not MASKED), None)
     if first is None:
         return "masked" if shown else ""
@@ -117,14 +134,10 @@ def preview(bound: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS) -> str
     return clean_line(text if name.isdigit() else f"{name}={text}", limit=PREVIEW_LENGTH)
 
 
-def flatten_text(bound: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS) -> str:
-    """Return one ``\\npath=value\\n`` line an argument that may be shown, at most TEXT_LENGTH.
-
-    A path goes down with dots: ``amount.currency``, ``items.0.sku``.
-    """
+def _flatten_text(shown: Mapping[str, Any]) -> str:
     lines: list[str] = []
     length = 0
-    for path, value in _flatten(mask(bound, keys), "", 0):
+    for path, value in _flatten(shown, "", 0):
         line = f"\n{clean_line(path, limit=VALUE_LENGTH)}={clean_line(value, limit=VALUE_LENGTH)}\n"
         length += len(line)
         if length > TEXT_LENGTH:

@@ -23,6 +23,8 @@ def clean_name(text: str, *, limit: int = NAME_LENGTH) -> str:
     A longer one is cut and ends in a hash of the whole, so that two names that differ only
     after the cut stay different.
     """
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
     if len(text) > limit:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
         text = f"{text[: limit - _HASH_LENGTH - 1]}…{digest}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 from jobs.core.cleaning import clean_line
 from jobs.core.tracebacks import Frame, parse
@@ -103,13 +104,11 @@ _ROOTS = frozenset(
 def fingerprint(*, task: str, reason: str, error_type: str, error: str, traceback: str) -> str:
     """Return 40 hexadecimal characters that are the same for the same bug."""
     reason = _SAME_BUG.get(Reason(reason), Reason(reason))
-    parts = [task, error_type]
-    frames = [] if reason in _PLACELESS else application_frames(traceback)
-    if frames:
-        parts += [f"{normal_path(frame.path)}:{_normal_function(frame.function)}" for frame in frames]
-        parts.append(_first_line(frames[-1].code) or normal_message(error))
+    places, code = ((), "") if reason in _PLACELESS else _places(_without_error(traceback))
+    if places:
+        parts = [task, error_type, *places, code or normal_message(error)]
     else:
-        parts += [reason, normal_message(error)]
+        parts = [task, error_type, reason, normal_message(error)]
     joined = "\x1f".join(parts).encode("utf-8", "surrogatepass")
     return hashlib.sha1(joined, usedforsecurity=False).hexdigest()
 
@@ -126,6 +125,27 @@ def application_frames(traceback: str) -> list[Frame]:
         if len(chosen) == FRAMES:
             break
     return list(reversed(chosen.values()))
+
+
+def _without_error(traceback: str) -> str:
+    """Cut after the last frame: what follows differs from job to job and says nothing about the place."""
+    position = traceback.rfind('  File "')
+    for _ in range(2):  # its File line and its code
+        newline = traceback.find("\n", position + 1)
+        if position < 0 or newline < 0:
+            break
+        position = newline
+    return traceback[:position] if position > 0 else traceback
+
+
+# In a storm thousands of jobs die in few places.
+@lru_cache(maxsize=256)
+def _places(traceback: str) -> tuple[tuple[str, ...], str]:
+    frames = application_frames(traceback)
+    if not frames:
+        return (), ""
+    places = tuple(f"{normal_path(frame.path)}:{_normal_function(frame.function)}" for frame in frames)
+    return places, _first_line(frames[-1].code)
 
 
 def normal_path(path: str) -> str:

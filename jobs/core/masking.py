@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 DEFAULT_KEYS = ("password", "token", "secret", "card", "email")
@@ -35,13 +37,19 @@ MASKED: Final = Masked()
 
 def is_masked_key(key: str, keys: Iterable[str] = DEFAULT_KEYS) -> bool:
     """Say whether a key's name contains one of ``keys``, case ignored."""
-    lowered = key.lower()
-    return any(part.lower() in lowered for part in keys if part)
+    return _any_of(tuple(keys)).search(key) is not None
 
 
 def mask(value: Any, keys: Iterable[str] = DEFAULT_KEYS) -> Any:
     """Return a copy of ``value`` in which what stands under a masked key is ``MASKED``."""
-    return _mask(value, tuple(key.lower() for key in keys if key), 0)
+    return _mask(value, _any_of(tuple(keys)), 0)
+
+
+@lru_cache(maxsize=16)
+def _any_of(keys: tuple[str, ...]) -> re.Pattern[str]:
+    parts = [re.escape(key) for key in keys if key]
+    # Without keys: what matches nothing.
+    return re.compile("|".join(parts) if parts else r"(?!)", re.IGNORECASE)
 
 
 def mask_headers(headers: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS) -> dict[str, Any]:
@@ -52,12 +60,12 @@ def mask_headers(headers: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS)
     }
 
 
-def _mask(value: Any, keys: tuple[str, ...], depth: int) -> Any:
+def _mask(value: Any, keys: re.Pattern[str], depth: int) -> Any:
     if isinstance(value, Mapping):
         if depth >= MAX_DEPTH:
             return MASKED
         return {
-            key: MASKED if is_masked_key(str(key), keys) else _mask(item, keys, depth + 1)
+            key: MASKED if keys.search(str(key)) else _mask(item, keys, depth + 1)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
