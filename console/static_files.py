@@ -29,10 +29,10 @@ class PlotlyFinder(BaseFinder):
 
     def find(self, path: str, find_all: bool = False, **_: Any) -> Any:  # type: ignore[override]
         """Return the path of the file, if it is the one asked for."""
-        found = str(_FOLDER / _NAME) if path == f"plotly/{_NAME}" else None
-        if find_all:
-            return [found] if found else []
-        return found
+        if path != f"plotly/{_NAME}":
+            return []
+        found = str(_FOLDER / _NAME)
+        return [found] if find_all else found
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, Storage]]:
         """Yield the one file."""
