@@ -79,11 +79,15 @@ def client() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
 
 
+def token(page: str) -> str:
+    """Return the CSRF token of a form on the page."""
+    return re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[1]  # type: ignore[index]
+
+
 def log_in(browser: urllib.request.OpenerDirector, up: Up, password: str) -> str:
     """Log in as the first user and return the page that follows."""
     page = browser.open(f"{up.url}/login/", timeout=20).read().decode()
-    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[1]  # type: ignore[index]
-    form = {"username": "operator", "password": password, "csrfmiddlewaretoken": token}
+    form = {"username": "operator", "password": password, "csrfmiddlewaretoken": token(page)}
     request = urllib.request.Request(
         f"{up.url}/login/", urllib.parse.urlencode(form).encode(), headers={"Origin": up.url}
     )

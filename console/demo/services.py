@@ -7,6 +7,7 @@ import socket
 import socketserver
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from console.ports import LOOPBACK
@@ -44,14 +45,15 @@ class PaymentProvider(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, *, is_fixed: bool) -> None:
+    def __init__(self, port: int, *, is_fixed: bool, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__((LOOPBACK, port), PaymentHandler)
         self.is_fixed = is_fixed
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
 
     def is_down(self) -> bool:
         """Say whether a charge is refused now."""
-        return not self.is_fixed and int((time.monotonic() - self._began) / FLAP_SECONDS) % 2 == 0
+        return not self.is_fixed and int((self._clock() - self._began) / FLAP_SECONDS) % 2 == 0
 
     def start(self) -> None:
         """Serve in a thread."""
@@ -122,6 +124,13 @@ class MailRelay:
             self._closed = socket.socket()
             self._closed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._closed.bind((LOOPBACK, self.port))
+
+    def release(self) -> None:
+        """Refuse connections, and give the port back."""
+        self.close()
+        if self._closed is not None:
+            self._closed.close()
+            self._closed = None
 
 
 class _Server(socketserver.ThreadingTCPServer):

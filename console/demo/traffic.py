@@ -70,8 +70,9 @@ class Traffic:
             if not is_full and time.monotonic() >= next_risky:
                 next_risky = time.monotonic() + RISKY_SECONDS
                 self._send(next(self._risky), say)
-        self._relay.close()
+        self._relay.release()
         self._provider.shutdown()
+        self._provider.server_close()
 
     def _is_full(self) -> bool:
         dead, total = self._count_letters()
