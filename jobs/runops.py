@@ -36,7 +36,7 @@ STOP_SECONDS = 5.0
 # A duty that has shown no life for so long is given to somebody else.
 STUCK_SECONDS = 120.0
 FIRST_BACKOFF_SECONDS = 0.2
-LAST_BACKOFF_SECONDS = 10.0
+LAST_BACKOFF_SECONDS = 2.0
 # How long the collector waits for a record at a time; also what a stop waits for at most.
 COLLECT_WAIT_SECONDS = 1.0
 # An operation starts within so long of its confirmation.

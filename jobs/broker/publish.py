@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import redis
 from kombu import Connection
+from kombu.exceptions import OperationalError
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps as kombu_dumps
 
@@ -68,8 +69,10 @@ def publish(
     """
     if not messages:
         return PublishResult()
-    errors: Any = (*connection.connection_errors, *connection.channel_errors, OSError)
+    errors: Any = (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError)
     try:
+        # At once and without kombu's tries, which never end; the caller comes back later.
+        connection.connect()
         channel = connection.default_channel
         if _is_one_redis(channel):
             return _publish_redis(channel, messages, batch_key)
@@ -78,7 +81,7 @@ def publish(
         for message in messages:
             _hand_over(channel, message)
     except errors as error:
-        connection.collapse()  # type: ignore[attr-defined]  # the stubs lack it
+        connection.collect()
         raise BrokerUnavailable(
             f"The broker at {connection.as_uri()} did not take {len(messages)} messages: {error}."
             " Trying again is safe."

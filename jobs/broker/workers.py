@@ -12,6 +12,7 @@ from typing import Any
 
 from celery import Celery
 from kombu import Connection
+from kombu.exceptions import OperationalError
 
 from jobs.errors import BrokerUnavailable
 
@@ -42,9 +43,11 @@ def describe_workers(
     Raises:
         BrokerUnavailable: when the question cannot be sent.
     """
+    errors: Any = (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError)
     app = Celery("jobs", set_as_current=False, broker=connection.as_uri(include_password=True))
     app.conf.update(broker_connection_retry=False, broker_transport_options=connection.transport_options)
     try:
+        connection.connect()
         answers = _ask(app, connection, DESCRIBE_COMMAND, timeout_seconds, arguments={"known": sorted(known)})
         found = {
             hostname: description
@@ -55,8 +58,8 @@ def describe_workers(
         registered = _ask(app, connection, "registered", timeout_seconds)
         others = sorted(set(registered) - set(found))
         queues = _ask(app, connection, "active_queues", timeout_seconds, destination=others) if others else {}
-    except (*connection.connection_errors, *connection.channel_errors, OSError) as error:  # type: ignore[misc]
-        connection.collapse()  # type: ignore[attr-defined]  # the stubs lack it
+    except errors as error:
+        connection.collect()
         raise BrokerUnavailable(
             f"The workers cannot be asked through {connection.as_uri()}: {error}. Trying again is safe."
         ) from error

@@ -1,0 +1,505 @@
+"""A replay from its start to its report, on both databases and a real Redis."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from jobs import leases
+from jobs.core.words import ItemState, LetterState, OperationState, Reason
+from jobs.errors import LeaseLost
+from jobs.models import AuditEntry, DeadLetter, Lease, Operation, OperationItem
+from jobs.operations import (
+    Actor,
+    OperationRefused,
+    Selection,
+    cancel,
+    continue_stage,
+    pause,
+    progress,
+    resume,
+    set_rate,
+    start_purge,
+    start_replay,
+    start_restore,
+)
+from jobs.operations.outcomes import give_up_overdue
+from jobs.operations.runner import Runner
+from tests.broker_side import Carrier, Clock, queued, report_death, report_done, take_all
+from tests.factories import NOW, make_group, make_letter
+from tests.servers import RedisServer
+
+MARA = Actor(name="mara")
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def database(each_database: str, db: None) -> str:
+    """Either database, rolled back after the test."""
+    return each_database
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOW + timedelta(minutes=10))
+
+
+@pytest.fixture
+def carrier(database: str, broker: RedisServer, clock: Clock) -> Carrier:
+    return Carrier(clock)
+
+
+def letters(count: int, **fields: object) -> list[DeadLetter]:
+    group = make_group()
+    return [make_letter(group=group, kwargs={"order_id": n}, death=False, **fields) for n in range(count)]
+
+
+def replay(clock: Clock, query: str = "", **options: object) -> Operation:
+    return start_replay(
+        selection=Selection.of_query(query, now=clock.now), actor=MARA, why="fixed", now=clock.now, **options
+    )
+
+
+def states(operation: Operation) -> list[str]:
+    return list(
+        OperationItem.objects.filter(operation=operation).order_by("pk").values_list("state", flat=True)
+    )
+
+
+def test_a_replay_sends_each_letter_and_ends_with_a_report(carrier, clock, broker) -> None:
+    letters(3)
+    operation = replay(clock)
+
+    carrier.until(lambda: len(queued(broker)) == 3)
+    first, second, third = take_all(broker)
+    report_done(first, now=clock.now)
+    report_done(second, now=clock.now)
+    report_death(third, now=clock.now)
+    carrier.until_ended(operation)
+
+    assert operation.state == OperationState.FINISHED
+    assert operation.outcome == "Of 3 replayed: 2 done, 1 died again in 1 group"
+    assert sorted(DeadLetter.objects.values_list("state", flat=True)) == ["dead", "resolved", "resolved"]
+    assert AuditEntry.objects.get(action="replay").why == "fixed"
+
+
+def test_what_died_after_the_freeze_is_not_sent_so_a_replay_that_dies_again_ends(
+    carrier, clock, broker
+) -> None:
+    letters(2)
+    operation = replay(clock)
+
+    def die() -> None:
+        for message in take_all(broker):
+            report_death(message, now=clock.now)
+
+    carrier.until_ended(operation, work=die)
+
+    assert operation.outcome == "Of 2 replayed: 2 died again in 1 group"
+    assert set(DeadLetter.objects.values_list("state", "replays")) == {("dead", 1)}
+
+
+def test_two_operations_on_the_same_letters_send_each_once_and_name_the_other(carrier, clock, broker) -> None:
+    letters(5)
+    first = replay(clock)
+    second = replay(clock)
+
+    carrier.until(lambda: len(queued(broker)) == 5)
+    for message in take_all(broker):
+        report_done(message, now=clock.now)
+    carrier.until_ended(first)
+    carrier.until_ended(second)
+
+    assert queued(broker) == []
+    assert first.outcome == "Of 5 replayed: 5 done"
+    assert second.outcome == "Of 5 replayed: 5 skipped"
+    details = set(OperationItem.objects.filter(operation=second).values_list("detail", flat=True))
+    assert details == {f"already replaying in operation {first.pk}"}
+
+
+def test_a_stage_passes_with_its_outcomes_and_the_next_one_starts(carrier, clock, broker) -> None:
+    letters(8)
+    operation = replay(clock, stages=(1, 3, None))
+
+    carrier.until(lambda: len(queued(broker)) == 1)
+    for _ in range(5):
+        carrier.once()
+        clock.advance(1)
+    assert len(queued(broker)) == 1
+    report_done(take_all(broker)[0], now=clock.now)
+    carrier.until(lambda: len(queued(broker)) == 3)
+    for message in take_all(broker):
+        report_done(message, now=clock.now)
+    carrier.until(lambda: len(queued(broker)) == 4)
+    for message in take_all(broker):
+        report_done(message, now=clock.now)
+    carrier.until_ended(operation)
+
+    assert operation.outcome == "Of 8 replayed: 8 done"
+    rows = progress(operation, now=clock.now).stages
+    assert [(row.sent, row.state) for row in rows] == [(1, "passed"), (3, "passed"), (4, "passed")]
+    assert list(operation.events.order_by("id").values_list("kind", flat=True)) == [
+        *("confirmed", "started", "stage", "passed", "stage", "passed", "stage", "passed", "finished"),
+    ]
+
+
+def test_a_staged_replay_stops_itself_above_its_limit_and_says_so(carrier, clock, broker) -> None:
+    letters(10)
+    operation = replay(clock, stages=(2, None), stop_above_percent=20)
+
+    def die() -> None:
+        for message in take_all(broker):
+            report_death(message, now=clock.now)
+
+    carrier.until_ended(operation, work=die)
+
+    assert operation.state == OperationState.STOPPED
+    assert operation.outcome == (
+        "Stopped itself in stage 1: 2 of 2 died again, 100.0 %, limit 20 %. 8 letters are not sent."
+    )
+    assert DeadLetter.objects.filter(replays=0, state="dead").count() == 8
+
+
+def test_a_stopped_replay_resumed_by_an_operator_goes_on_with_the_next_stage(carrier, clock, broker) -> None:
+    letters(4)
+    operation = replay(clock, stages=(2, None))
+    carrier.until_ended(
+        operation, work=lambda: [report_death(message, now=clock.now) for message in take_all(broker)]
+    )
+
+    resume(operation=operation, actor=MARA, now=clock.now)
+    carrier.until(lambda: len(queued(broker)) == 2)
+    for message in take_all(broker):
+        report_done(message, now=clock.now)
+    carrier.until_ended(operation)
+
+    assert operation.outcome == "Of 4 replayed: 2 done, 2 died again in 1 group"
+
+
+def test_the_rate_is_kept_without_bursts_and_can_be_changed_live(carrier, clock, broker) -> None:
+    letters(60)
+    operation = replay(clock, rate_per_second=10)
+
+    sent_at_second = []
+    for _ in range(4):
+        for _ in range(10):
+            carrier.once()
+            clock.advance(0.1)
+        sent_at_second.append(len(queued(broker)))
+    set_rate(operation=operation, rate_per_second=100, actor=MARA, now=clock.now)
+    for _ in range(10):
+        carrier.once()
+        clock.advance(0.1)
+
+    steps = [b - a for a, b in zip([0, *sent_at_second], sent_at_second, strict=False)]
+    assert all(8 <= step <= 11 for step in steps), steps
+    assert len(queued(broker)) == 60
+
+
+def test_a_late_runner_does_not_catch_up_in_one_burst(carrier, clock, broker) -> None:
+    letters(50)
+    replay(clock, rate_per_second=10)
+    carrier.until(lambda: len(queued(broker)) == 1)
+
+    clock.advance(60)
+    before = len(queued(broker))
+    carrier.once()
+
+    assert len(queued(broker)) - before <= 5
+
+
+def test_a_slow_replay_does_not_hold_up_a_fast_one(carrier, clock, broker) -> None:
+    letters(30)
+    letters(30, queue="default", task="shop.tasks.other")
+    replay(clock, "queue:critical", rate_per_second=1)
+    replay(clock, "queue:default")
+
+    for _ in range(8):
+        carrier.once()
+        clock.advance(0.1)
+
+    assert len(queued(broker, "default")) == 30
+    assert len(queued(broker, "critical")) <= 2
+
+
+def test_a_paused_replay_keeps_its_place_and_a_cancelled_one_what_was_sent(carrier, clock, broker) -> None:
+    letters(20)
+    operation = replay(clock, rate_per_second=5)
+    carrier.until(lambda: len(queued(broker)) == 3)
+
+    pause(operation=operation, actor=MARA, now=clock.now)
+    for _ in range(20):
+        carrier.once()
+        clock.advance(1)
+    assert len(queued(broker)) == 3
+
+    resume(operation=operation, actor=MARA, now=clock.now)
+    carrier.until(lambda: len(queued(broker)) >= 5)
+    cancel(operation=operation, actor=MARA, now=clock.now)
+    for _ in range(20):
+        carrier.once()
+        clock.advance(1)
+
+    counts = progress(operation, now=clock.now)
+    assert operation.state == OperationState.CANCELLED
+    assert (counts.total, counts.waiting) == (20, len(queued(broker)))
+    assert counts.sent + counts.not_sent == 20
+
+
+def test_letters_that_cannot_be_replayed_are_refused_and_the_others_go(carrier, clock, broker) -> None:
+    letters(1)
+    letters(1, unreplayable="No copy of its message was kept.")
+    letters(1, reason=Reason.EXPIRED)
+    operation = replay(clock, keeps_task_id=True)
+
+    carrier.until_ended(
+        operation, work=lambda: [report_done(message, now=clock.now) for message in take_all(broker)]
+    )
+
+    assert operation.outcome == "Of 3 replayed: 1 done, 2 cannot be replayed"
+    refused = OperationItem.objects.filter(operation=operation, state=ItemState.REFUSED)
+    assert refused.filter(detail__startswith="It expired").count() == 1
+    assert DeadLetter.objects.filter(state="dead").count() == 2
+
+
+def test_an_outcome_that_does_not_come_makes_the_letter_dead_again(carrier, clock, broker) -> None:
+    letters(1)
+    operation = replay(clock)
+    carrier.until(lambda: len(queued(broker)) == 1)
+    carrier.once()
+
+    clock.advance(6 * 3600 - 60)
+    assert give_up_overdue(now=clock.now) == 0
+    clock.advance(120)
+    assert give_up_overdue(now=clock.now) == 1
+    carrier.until_ended(operation)
+
+    assert operation.outcome == "Of 1 replayed: 1 with an unknown outcome"
+    assert DeadLetter.objects.get().state == LetterState.DEAD
+    assert "may have run" in OperationItem.objects.get().detail
+
+
+def test_an_operator_can_stop_waiting_for_outcomes(carrier, clock, broker) -> None:
+    letters(3)
+    operation = replay(clock, stages=(1, None))
+    with pytest.raises(OperationRefused, match="still sending"):
+        continue_stage(operation=operation, actor=MARA, now=clock.now)
+    carrier.until(lambda: len(queued(broker)) == 1)
+    carrier.once()
+
+    continue_stage(operation=operation, actor=MARA, now=clock.now)
+    carrier.until(lambda: len(queued(broker)) == 3)
+    carrier.once()
+    continue_stage(operation=operation, actor=MARA, now=clock.now)
+    carrier.until_ended(operation)
+
+    # Neither is known to be done, and the last stage's share says so.
+    assert operation.state in {OperationState.FINISHED, OperationState.STOPPED}
+    assert set(states(operation)) == {"unknown"}
+
+
+def test_a_late_outcome_of_an_unknown_item_still_counts(carrier, clock, broker) -> None:
+    letters(1)
+    operation = replay(clock)
+    carrier.until(lambda: len(queued(broker)) == 1)
+    carrier.once()
+    continue_stage(operation=operation, actor=MARA, now=clock.now)
+
+    report_done(take_all(broker)[0], now=clock.now)
+
+    assert states(operation) == ["done"]
+    assert DeadLetter.objects.get().state == LetterState.RESOLVED
+
+
+@pytest.mark.parametrize("crash_after", ["claim", "publish"])
+def test_a_batch_cut_off_by_a_crash_is_sent_once(carrier, clock, broker, monkeypatch, crash_after) -> None:
+    letters(4)
+    operation = replay(clock)
+    from jobs.operations import replaying
+
+    class Crash(Exception): ...
+
+    def crash(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        if crash_after == "claim":
+            patch.setattr(replaying, "publish", crash)
+        else:
+            patch.setattr(replaying.Replaying, "_note_sent", crash)
+        with pytest.raises(Crash):
+            carrier.until(lambda: False)
+    assert set(states(operation)) == {"sending"}
+
+    successor = Carrier.__new__(Carrier)
+    successor.clock, successor.lease, successor.runner = (
+        clock,
+        carrier.lease,
+        Runner(carrier.runner._connection),
+    )
+    successor.until(lambda: set(states(operation)) == {"sent"})
+
+    messages = queued(broker)
+    assert len(messages) == 4
+    ids = dict(OperationItem.objects.values_list("pk", "task_id"))
+    assert {message.headers["jobs-replay-item"]: message.headers["id"] for message in messages} == ids
+    event = operation.events.get(kind="resumed_after_crash")
+    expected = "none of its 4" if crash_after == "claim" else "none was sent again"
+    assert expected in event.text
+
+
+def test_a_runner_without_its_lease_sends_nothing(carrier, clock, broker) -> None:
+    letters(2)
+    replay(clock)
+    Lease.objects.filter(duty="operations").update(expires_at=NOW)
+    assert leases.acquire(duty="operations", holder="runops-2", seconds=60) is not None
+
+    with pytest.raises(LeaseLost):
+        carrier.once()
+
+    assert queued(broker) == []
+
+
+def test_a_purge_hides_its_letters_and_its_restore_brings_all_back(carrier, clock) -> None:
+    letters(7)
+    letters(2, queue="default")
+    purge = start_purge(
+        selection=Selection.of_query("queue:critical", now=clock.now), actor=MARA, why="noise", now=clock.now
+    )
+    carrier.until_ended(purge)
+
+    assert DeadLetter.objects.filter(state="purged", purged_by=purge).count() == 7
+    assert purge.outcome.startswith("Of 7 letters: 7 purged; they can be restored until 19 Nov 2026")
+
+    undo = start_restore(operation=purge, actor=MARA, why="mistake", now=clock.now)
+    carrier.until_ended(undo)
+
+    assert DeadLetter.objects.filter(state="dead", purged_by=None, delete_after=None).count() == 9
+    assert undo.outcome == "Of 7 letters: 7 restored"
+    with pytest.raises(OperationRefused, match="none of its letters is purged any more"):
+        start_restore(operation=purge, actor=MARA, why="again", now=clock.now)
+
+
+def test_a_purge_leaves_what_has_been_replayed_since_its_freeze(carrier, clock, broker) -> None:
+    letters(3)
+    selection = Selection.of_query("", now=clock.now)
+    chosen = DeadLetter.objects.order_by("pk").first()
+    clock.advance(1)
+    start_replay(selection=Selection.of_ids([chosen.uuid], now=clock.now), actor=MARA, why="", now=clock.now)
+    carrier.until(lambda: len(queued(broker)) == 1)
+
+    purge = start_purge(selection=selection, actor=MARA, why="", now=clock.now)
+    carrier.until_ended(purge)
+
+    chosen.refresh_from_db()
+    assert chosen.state == LetterState.REPLAYING
+    assert purge.changed_count == 2
+
+
+def test_a_purge_goes_on_at_its_checkpoint_after_a_crash_and_counts_once(carrier, clock, monkeypatch) -> None:
+    letters(9)
+    from jobs.operations import walking
+
+    monkeypatch.setattr(walking, "BATCH", 2)
+    purge = start_purge(selection=Selection.of_query("", now=clock.now), actor=MARA, why="", now=clock.now)
+    carrier.once()
+    carrier.once()
+
+    successor = Carrier.__new__(Carrier)
+    successor.clock, successor.lease, successor.runner = (
+        clock,
+        carrier.lease,
+        Runner(carrier.runner._connection),
+    )
+    successor.until_ended(purge)
+
+    assert purge.changed_count == 9
+    assert DeadLetter.objects.filter(purged_by=purge).count() == 9
+
+
+def test_a_big_purge_asks_for_its_count(carrier, clock, monkeypatch) -> None:
+    letters(3)
+    from jobs.operations import starting
+
+    monkeypatch.setattr(starting, "TYPED_ABOVE", 2)
+    selection = Selection.of_query("", now=clock.now)
+
+    with pytest.raises(OperationRefused, match=r"2 was typed\. Type 3"):
+        start_purge(selection=selection, actor=MARA, why="", now=clock.now, typed_count=2)
+    start_purge(selection=selection, actor=MARA, why="", now=clock.now, typed_count=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rate_per_second": 0}, "0 letters a second"),
+        ({"rate_per_second": float("nan")}, "nan letters a second"),
+        ({"stages": (1, 0)}, "stage 2 has 0 letters"),
+        ({"stages": (None, 5)}, "stage 1 of 2 takes all"),
+        ({"stop_above_percent": 101}, "101 %"),
+        ({"target_queue": "a\nb"}, "printable"),
+        ({"target_queue": "jobs.dead"}, "the console reads it itself"),
+        ({"expected_count": 5}, "2 match now"),
+        ({"edited_arguments": {"args": []}}, "list of args"),
+        ({"edited_arguments": {"args": [], "kwargs": {}}}, "more than one letter"),
+        ({"why": "x" * 2001}, "2,001 characters"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused_and_changes_nothing(database, clock, options, words) -> None:
+    letters(2)
+
+    with pytest.raises(OperationRefused) as refusal:
+        start_replay(
+            **{
+                "selection": Selection.of_query("", now=clock.now),
+                "actor": MARA,
+                "why": "",
+                "now": clock.now,
+                **options,
+            }
+        )
+
+    assert words in str(refusal.value)
+    assert not Operation.objects.exists()
+
+
+def test_letters_that_are_not_dead_are_skipped_when_chosen_by_hand_and_refused_when_all(
+    database, clock
+) -> None:
+    resolved, dead = letters(1, state="resolved")[0], letters(1)[0]
+
+    with pytest.raises(OperationRefused, match="none of them is dead"):
+        start_replay(
+            selection=Selection.of_ids([resolved.uuid], now=clock.now), actor=MARA, why="", now=clock.now
+        )
+    operation = start_replay(
+        selection=Selection.of_ids([resolved.uuid, dead.uuid], now=clock.now),
+        actor=MARA,
+        why="",
+        now=clock.now,
+    )
+
+    assert operation.selected_count == 2
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "words"),
+    [
+        (pause, OperationState.PAUSED, "it is paused, and must be running"),
+        (pause, OperationState.FINISHED, "it is finished"),
+        (resume, OperationState.RUNNING, "must be paused or stopped"),
+        (cancel, OperationState.CANCELLED, "it is cancelled"),
+        (continue_stage, OperationState.PAUSED, "it is paused"),
+    ],
+)
+def test_a_change_in_the_wrong_state_is_refused_with_the_state(database, clock, action, state, words) -> None:
+    letters(1)
+    operation = replay(clock)
+    Operation.objects.update(state=state)
+
+    with pytest.raises(OperationRefused, match=words):
+        action(operation=operation, actor=MARA, now=clock.now)
+
+    assert not AuditEntry.objects.exclude(action="replay").exists()
