@@ -1,0 +1,232 @@
+"""Records are taken from the broker without losing one, on Redis by lists and elsewhere through kombu."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kombu import Connection, Exchange, Queue
+
+from jobs.agent.wire import CONTENT_TYPE, DEAD_QUEUE
+from jobs.broker import connect
+from jobs.broker.inbox import TAKEN_LIST, Inbox, read_envelope
+from jobs.errors import BrokerUnavailable
+from tests.servers import RedisServer
+
+
+def send(connection: Connection, *bodies: bytes, priority: int | None = None) -> None:
+    """Publish as an agent does, through kombu."""
+    queue = Queue(DEAD_QUEUE, exchange=Exchange(""), routing_key=DEAD_QUEUE, durable=True)
+    with connection.Producer() as producer:
+        for body in bodies:
+            producer.publish(
+                body,
+                routing_key=DEAD_QUEUE,
+                content_type=CONTENT_TYPE,
+                content_encoding="utf-8",
+                headers={"n": 1},
+                priority=priority,
+                declare=[queue],
+            )
+
+
+@pytest.fixture(params=["redis", "memory"])
+def inbox(request):
+    if request.param == "redis":
+        request.getfixturevalue("broker")
+        connection = connect()
+    else:
+        connection = Connection("memory://", transport_options={"polling_interval": 0.01})
+        send(connection, b"left over")
+        connection.default_channel.queue_purge(DEAD_QUEUE)
+    inbox = Inbox(connection)
+    inbox.sender = connection.clone()
+    yield inbox
+    inbox.close()
+    inbox.sender.release()
+
+
+def bodies(taken) -> list[bytes]:
+    return [one.body for one in taken]
+
+
+def test_messages_are_taken_oldest_first_and_whole(inbox):
+    send(inbox.sender, b"one", "zw\u00f6lf \x00".encode(), b"\x80\xff")
+
+    taken = inbox.take(10, 1)
+
+    assert bodies(taken) == [b"one", "zw\u00f6lf \x00".encode(), b"\x80\xff"]
+    assert taken[0].content_type == CONTENT_TYPE
+    assert taken[0].content_encoding == "utf-8"
+    assert taken[0].headers["n"] == 1
+    assert taken[0].properties["delivery_info"]["routing_key"] == DEAD_QUEUE
+
+
+def test_no_more_than_the_limit_is_taken(inbox):
+    send(inbox.sender, *(str(n).encode() for n in range(5)))
+
+    first = inbox.take(2, 1)
+    inbox.ack(first)
+    second = inbox.take(2, 1)
+
+    assert bodies(first + second) == [b"0", b"1", b"2", b"3"]
+
+
+def test_an_empty_queue_is_waited_for_and_gives_nothing(inbox):
+    assert inbox.take(10, 0) == []
+    assert inbox.take(10, 0.05) == []
+
+
+def test_what_was_not_acknowledged_is_delivered_again(inbox):
+    send(inbox.sender, b"one", b"two")
+
+    first = inbox.take(10, 1)
+    again = inbox.take(10, 1)
+
+    assert bodies(again) == bodies(first) == [b"one", b"two"]
+
+
+def test_what_was_acknowledged_is_gone(inbox):
+    send(inbox.sender, b"one", b"two")
+
+    inbox.ack(inbox.take(10, 1))
+
+    assert inbox.take(10, 0.05) == []
+    assert inbox.depth() == 0
+
+
+def test_part_of_a_batch_can_be_acknowledged(inbox):
+    send(inbox.sender, b"one", b"two", b"three")
+
+    taken = inbox.take(10, 1)
+    inbox.ack(taken[:1])
+
+    assert bodies(inbox.take(10, 1)) == [b"two", b"three"]
+
+
+def test_the_same_bytes_twice_are_two_messages(inbox):
+    send(inbox.sender, b"same", b"same")
+
+    inbox.ack(inbox.take(1, 1))
+
+    assert bodies(inbox.take(10, 1)) == [b"same"]
+
+
+def test_depth_counts_what_waits_and_what_is_taken(inbox):
+    send(inbox.sender, b"one", b"two", b"three")
+
+    inbox.take(2, 1)
+
+    assert inbox.depth() == 3
+
+
+def test_what_a_crash_left_is_delivered_first(broker):
+    send(connect(), b"one", b"two")
+    crashed = Inbox(connect())
+    crashed.take(1, 1)
+    crashed.close()
+
+    taken = Inbox(connect()).take(10, 1)
+
+    assert bodies(taken) == [b"one"]
+
+
+def test_an_item_that_is_no_envelope_stops_nothing(broker):
+    send(connect(), b"before")
+    with broker.client() as client:
+        client.lpush(DEAD_QUEUE, b"garbage \xff", b"[]", b'{"headers": {}}')
+    send(connect(), b"after")
+    inbox = Inbox(connect())
+
+    taken = inbox.take(10, 1)
+
+    assert bodies(taken) == [b"before", b"garbage \xff", b"[]", b'{"headers": {}}', b"after"]
+    assert [bool(one.problem) for one in taken] == [False, True, True, True, False]
+    inbox.ack(taken)
+    assert inbox.depth() == 0
+
+
+def test_the_prefix_of_all_keys_is_honoured(broker, settings):
+    settings.BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": "shop:"}
+    send(connect(), b"one")
+    inbox = Inbox(connect())
+
+    taken = inbox.take(10, 1)
+
+    assert bodies(taken) == [b"one"]
+    with broker.client() as client:
+        assert client.llen(f"shop:{TAKEN_LIST}") == 1
+    inbox.ack(taken)
+    assert inbox.depth() == 0
+
+
+def test_messages_of_every_priority_are_taken(broker):
+    send(connect(), b"low", priority=9)
+    send(connect(), b"high", priority=0)
+
+    assert sorted(bodies(Inbox(connect()).take(10, 1))) == [b"high", b"low"]
+
+
+def test_a_broker_that_is_away_is_an_error_and_loses_nothing(settings):
+    server = RedisServer().start()
+    settings.BROKER_URL = server.url
+    inbox = Inbox(connect())
+    try:
+        send(connect(), b"one", b"two")
+        assert bodies(inbox.take(1, 1)) == [b"one"]
+        server.stop()
+
+        with pytest.raises(BrokerUnavailable, match=r"failed while reading jobs\.dead"):
+            inbox.take(10, 0)
+
+        server.start()
+        taken = inbox.take(10, 1)
+        inbox.ack(taken)
+        assert bodies(taken) + bodies(inbox.take(10, 1)) == [b"one", b"two"]
+    finally:
+        inbox.close()
+        server.remove()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_on_the_list_are_read_as_something(item):
+    taken = read_envelope(item)
+
+    assert taken.receipt == item
+    assert taken.problem == "" or taken.body == item
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "body": st.text() | st.none() | st.integers(),
+            "headers": st.dictionaries(st.text(), st.integers()) | st.none() | st.just([1]),
+            "properties": st.dictionaries(st.just("body_encoding"), st.sampled_from(["base64", "utf-8"]))
+            | st.just("x"),
+            "content-type": st.text() | st.integers(),
+        },
+    )
+)
+def test_any_object_on_the_list_is_read_as_something(envelope):
+    item = json.dumps(envelope).encode()
+
+    taken = read_envelope(item)
+
+    assert taken.problem == "" or taken.body == item
+
+
+@given(st.binary(max_size=500))
+def test_a_body_comes_out_of_its_envelope_byte_for_byte(body):
+    envelope = {
+        "body": base64.b64encode(body).decode(),
+        "properties": {"body_encoding": "base64"},
+        "headers": {},
+        "content-type": CONTENT_TYPE,
+        "content-encoding": "utf-8",
+    }
+
+    assert read_envelope(json.dumps(envelope).encode()).body == body
