@@ -41,7 +41,7 @@ class ContentSecurityPolicyMiddleware:
 class LoginMiddleware(LoginRequiredMiddleware):
     """Login everywhere, and a page that polls when the session ends goes to the login as a whole."""
 
-    def handle_no_permission(
+    def handle_no_permission(  # type: ignore[override]
         self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]
     ) -> HttpResponseBase:
         """Tell htmx to reload the page instead of swapping the login into a part of it."""

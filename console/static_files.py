@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import plotly
+import plotly  # type: ignore[import-untyped]
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.checks import CheckMessage
 from django.core.files.storage import FileSystemStorage, Storage
@@ -27,7 +27,7 @@ class PlotlyFinder(BaseFinder):
         """There is nothing to configure."""
         return []
 
-    def find(self, path: str, find_all: bool = False, **_: Any) -> Any:  # type: ignore[override]
+    def find(self, path: str, find_all: bool = False, **_: Any) -> Any:
         """Return the path of the file, if it is the one asked for."""
         if path != f"plotly/{_NAME}":
             return []

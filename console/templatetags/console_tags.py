@@ -109,7 +109,10 @@ def coded(text: str) -> SafeString:
     return format_html_join(
         "",
         "{}",
-        ((format_html("<code>{}</code>", part) if index % 2 and index < len(parts) - 1 else part,) for index, part in enumerate(parts)),
+        (
+            (format_html("<code>{}</code>", part) if index % 2 and index < len(parts) - 1 else part,)
+            for index, part in enumerate(parts)
+        ),
     )
 
 
@@ -205,7 +208,7 @@ def person_name(user: Any) -> str:
 
 def initials_of(name: str) -> str:
     """Return two letters of a name: "Mara Lindqvist" gives ML, "tomas" gives TO."""
-    words = re.findall(r"\w+", name)
+    words: list[str] = re.findall(r"\w+", name)
     if not words:
         return "?"
     letters = words[0][0] + words[-1][0] if len(words) > 1 else words[0][:2]

@@ -1,0 +1,180 @@
+"""The overview: its sentence, what needs attention, the figures and the tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import time_machine
+
+from jobs import overview as figures
+from jobs.core.words import GroupState, ItemState, LetterState, OperationState
+from tests.factories import NOW, make_group, make_item, make_letter, make_operation
+from tests.web.people import HTMX, href, operator, tags, viewer
+from tests.web.test_letters import query_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _at_night():
+    with time_machine.travel(NOW, tick=False):
+        yield
+
+
+def fill(count: int, *, minutes: float = 1, queue: str = "critical", state=LetterState.DEAD, **fields):
+    group = make_group(**fields)
+    died_at = NOW - timedelta(minutes=minutes)
+    for _ in range(count):
+        make_letter(group=group, death=False, died_at=died_at, queue=queue, state=state)
+    return group
+
+
+def sentence(client=None) -> str:
+    html = (client or viewer()).get("/").content.decode()
+    return html.split("<h1>Overview</h1><p>")[1].split("</p>")[0]
+
+
+def test_an_empty_store_says_that_nothing_is_dead():
+    client = viewer()
+
+    assert sentence(client) == "No job is dead, and none died in the last hour."
+    text = tags(client.get("/")).text
+    assert "Nothing that is new or came back has failed in the last 15 minutes" in text
+
+
+def test_the_sentence_counts_what_died_in_groups_that_still_fail():
+    fill(5)
+    fill(2)
+    fill(1, state=LetterState.DEAD, minutes=40, queue="low")
+
+    assert (
+        sentence() == "7 of the 8 jobs that died in the last hour belong to 2 groups, both on queue critical."
+    )
+
+
+def test_the_sentence_of_one_group_with_all():
+    fill(3)
+
+    assert sentence() == "All 3 jobs that died in the last hour belong to 1 group, on queue critical."
+
+
+def test_the_sentence_when_it_is_quiet_again():
+    fill(3, minutes=180)
+
+    assert sentence() == (
+        "No job died in the last hour; the last job died 3 h ago. 3 dead letters wait for somebody to look."
+    )
+
+
+def test_attention_is_for_new_and_regressed_groups_that_still_fail_worst_first():
+    small = fill(1)
+    big = fill(3, state=LetterState.DEAD)
+    fill(5, minutes=30)
+    known = fill(7)
+    known.state = GroupState.KNOWN
+    known.save()
+
+    response = operator().get("/")
+
+    rows = [each["id"] for each in tags(response).all("li", class_="attention-row")]
+    assert rows == [f"group-{big.pk}", f"group-{small.pk}"]
+    assert query_of(href(response, "Replay…")) == f"group:{big.pk}"
+    assert query_of(href(response, "Letters")) == f"group:{big.pk}"
+
+
+def test_attention_counts_all_dead_letters_of_a_group_not_only_the_last_hours():
+    group = fill(2)
+    for _ in range(3):
+        make_letter(group=group, death=False, died_at=NOW - timedelta(hours=5))
+
+    found = figures.overview(now=NOW).groups
+
+    assert [(each.letters, each.row.letters) for each in found] == [(5, 2)]
+
+
+def test_operations_that_have_not_ended_are_shown_with_their_progress():
+    letter = make_letter(state=LetterState.REPLAYING)
+    running = make_operation(selected_count=1)
+    make_item(running, letter, state=ItemState.SENT)
+    stopped = make_operation(state=OperationState.STOPPED)
+    make_operation(state=OperationState.FINISHED)
+
+    response = viewer().get("/")
+
+    page = tags(response)
+    rows = [each["id"] for each in page.all("li", class_="attention-row")]
+    assert rows == [f"operation-{stopped.pk}", f"operation-{running.pk}"]
+    assert href(response, "Replay of 1 letter") == f"/operations/{running.pk}/"
+    assert "2 operations are not finished." in page.text
+
+
+def test_the_figures_compare_with_the_hour_before():
+    fill(4)
+    fill(3, minutes=90)
+    resolved = fill(2, minutes=30 * 60, state=LetterState.RESOLVED)
+    resolved.letters.update(state_changed_at=NOW - timedelta(minutes=20))
+    fill(1, minutes=5, state=LetterState.REPLAYING)
+
+    found = figures.overview(now=NOW)
+
+    assert (found.dead, found.dead_before) == (7, 5)
+    assert (found.died_last_hour, found.died_hour_before) == (5, 3)
+    assert (found.resolved_last_day, found.resolved_day_before) == (2, 0)
+    assert found.replaying == 1
+    assert found.group_count == 2
+
+
+def test_a_letter_that_died_again_was_dead_an_hour_ago_too():
+    make_letter(died_at=NOW - timedelta(minutes=5), first_died_at=NOW - timedelta(hours=3), deaths=2)
+
+    found = figures.overview(now=NOW)
+
+    assert (found.dead, found.dead_before) == (1, 1)
+
+
+def test_the_tiles_say_better_and_worse_in_words():
+    fill(4)
+
+    html = viewer().get("/").content.decode()
+
+    assert '<b class="worse">' in html
+    assert '<span class="offscreen">up </span>4</b> from 0' in html
+    assert "no replay is running" in html
+
+
+def test_the_tables_count_by_queue_and_by_task():
+    fill(2, queue="critical")
+    fill(1, queue="low", minutes=90)
+    client = viewer()
+
+    by_queue, by_task = client.get("/"), client.get("/?by=task")
+
+    found = figures.overview(now=NOW)
+    assert [(t.name, t.dead, t.last_hour, t.hour_before) for t in found.by_queue] == [
+        ("critical", 2, 2, 0),
+        ("low", 1, 0, 1),
+    ]
+    assert [sum(t.buckets) for t in found.by_queue] == [2, 0]
+    assert "/dead-letters/?q=queue%3Acritical" in by_queue.content.decode()
+    assert "/dead-letters/?q=task%3Ashop.tasks.send_receipt" in by_task.content.decode()
+
+
+def test_the_poll_gets_the_part_of_the_page_and_the_count():
+    fill(1)
+
+    response = viewer().get("/?by=task", **HTMX)
+
+    page = tags(response)
+    assert page.tags[0] == ("div", {"class": "stack", "id": "overview"})
+    assert page.all("span", id="dead-count", hx_swap_oob="true") != []
+    assert page.all("html") == []
+
+
+def test_the_number_of_queries_does_not_grow_with_the_groups(django_assert_max_num_queries):
+    for number in range(20):
+        fill(1, queue=f"queue-{number}")
+    client = viewer()
+
+    with django_assert_max_num_queries(40):
+        client.get("/")
