@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -26,6 +26,9 @@ from jobs.core.words import OperationKind
 from jobs.errors import JobsError, OperationRefused
 from jobs.models import Operation
 from jobs.operations import Preview, Selection
+
+# A relative time says more than the clock for so long.
+DAY = timedelta(days=1)
 
 
 @require_http_methods(["GET", "POST"])
@@ -118,6 +121,8 @@ def _context(
         "button": confirm_page.button(kind, shown.to_send),
         "selection": selection,
         "preview": shown,
+        "oldest_is_recent": shown.oldest is not None and now - shown.oldest < DAY,
+        "newest_is_recent": shown.newest is not None and now - shown.newest < DAY,
         "columns": confirm_page.columns(shown),
         "shares_total": shown.to_send + shown.refused,
         "form": form,
