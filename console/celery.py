@@ -55,3 +55,5 @@ app.conf.update(
 )
 app.autodiscover_tasks()
 attach(app)
+# For every thread: the admin's "Run selected tasks" sends through the current application.
+app.set_default()
