@@ -66,17 +66,13 @@ class Stack:
             *("--workers", "1", "--threads", "4"),
         )
         wait_until(self.answers, seconds=60, what="the web page")
-        wait_until(
-            lambda: b"ready." in self.log("worker"), seconds=60, what="the worker to be ready"
-        )
+        wait_until(lambda: b"ready." in self.log("worker"), seconds=60, what="the worker to be ready")
         return self
 
     def run(self, name: str, *arguments: str) -> None:
         """Start a part, or start it again."""
         self.processes[name] = self.parts.enter_context(
-            running(
-                [sys.executable, *arguments], env=self.env, log=self.directory / f"{name}.log", cwd=ROOT
-            )
+            running([sys.executable, *arguments], env=self.env, log=self.directory / f"{name}.log", cwd=ROOT)
         )
 
     def kill(self, name: str) -> None:
@@ -98,7 +94,9 @@ class Stack:
             return False
         return True
 
-    def command(self, *arguments: str, check: bool = True, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    def command(
+        self, *arguments: str, check: bool = True, text: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a management command to its end."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],

@@ -1,0 +1,89 @@
+"""Chromium, and one running product for all journeys; each journey has its own orders and suppliers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+
+from tests.stack import Stack
+
+CHROMIUM = "/usr/bin/chromium"
+PASSWORD = "journeys only"
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    if not Path(CHROMIUM).exists():
+        pytest.fail("Chromium is not installed. Install Debian's package chromium (make test does, as root).")
+    return {
+        **browser_type_launch_args,
+        "executable_path": CHROMIUM,
+        "args": ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"],
+    }
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    stack = Stack()
+    try:
+        stack.start()
+        for name, role in (("olga", "Operator"), ("ada", "Admin"), ("vera", "Viewer")):
+            stack.add_user(name, password=PASSWORD, role=role)
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture
+def broken_shop(stack: Stack) -> Stack:
+    """The product with the shop's bugs in place."""
+    stack.switch.unlink(missing_ok=True)
+    return stack
+
+
+def log_in(page: Page, stack: Stack, name: str) -> None:
+    page.goto(f"{stack.url}/login/")
+    page.locator("#id_username").fill(name)
+    page.locator("#id_password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(f"{stack.url}/")
+
+
+class Complaints:
+    """What the browser complained about: script errors, refused inline code, failed requests."""
+
+    def __init__(self, page: Page) -> None:
+        self.heard: list[str] = []
+        page.on("pageerror", lambda error: self.heard.append(f"script error: {error}"))
+        page.on("console", self._hear)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # A form that is refused answers 400 or 422, and Chromium logs that like a broken link.
+        is_refusal = "status of 400" in message.text or "status of 422" in message.text
+        if message.type == "error" and not is_refusal:
+            self.heard.append(f"console: {message.text}")
+
+
+@pytest.fixture
+def admin(page: Page, stack: Stack) -> Iterator[Page]:
+    """A page on which an admin is logged in; the browser must not complain."""
+    complaints = Complaints(page)
+    page.set_default_timeout(20_000)
+    log_in(page, stack, "ada")
+    yield page
+    assert complaints.heard == []
+
+
+@pytest.fixture
+def without_script(browser: Browser, stack: Stack) -> Iterator[Page]:
+    """The same with JavaScript off."""
+    context: BrowserContext = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    log_in(page, stack, "ada")
+    yield page
+    context.close()
