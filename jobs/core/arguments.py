@@ -137,7 +137,7 @@ def _preview(shown: Mapping[str, Any]) -> str:
 def _flatten_text(shown: Mapping[str, Any]) -> str:
     lines: list[str] = []
     length = 0
-    for path, value in _flatten(shown, "", 0):
+    for path, value in _flatten(shown, "", 0) if shown else ():
         line = f"\n{clean_line(path, limit=VALUE_LENGTH)}={clean_line(value, limit=VALUE_LENGTH)}\n"
         length += len(line)
         if length > TEXT_LENGTH:
