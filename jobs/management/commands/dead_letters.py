@@ -135,9 +135,9 @@ class Command(BaseCommand):
             shown += 1
         total = shown if limit == 0 or shown < limit else found.count()
         if total > shown:
-            self.stderr.write(f"{shown:,} of {total:,} letters. --limit 0 prints all.")
+            self.stderr.write(f"{shown:,} of {_letters(total)}. --limit 0 prints all.")
         elif not is_json:
-            self.stderr.write(f"{total:,} letters.")
+            self.stderr.write(f"{_letters(total)}.")
 
     def _show(self, *, id: str, is_json: bool, reveal: bool, **_: Any) -> None:
         letter = _find(id)
@@ -242,10 +242,10 @@ class Command(BaseCommand):
             return
         if not sys.stdin.isatty():
             raise CommandError(
-                f"Nothing was done: a {kind} of {seen.to_send:,} letters needs --yes, or a terminal to ask in."
+                f"Nothing was done: a {kind} of {_letters(seen.to_send)} needs --yes, or a terminal to ask in."
             )
         wanted = str(seen.to_send) if kind == OperationKind.PURGE and seen.to_send > TYPED_ABOVE else "yes"
-        self.stderr.write(f"Type {wanted} to {kind} {seen.to_send:,} letters: ", ending="")
+        self.stderr.write(f"Type {wanted} to {kind} {_letters(seen.to_send)}: ", ending="")
         self.stderr.flush()
         answer = sys.stdin.readline().strip()
         if answer != wanted:
@@ -303,7 +303,7 @@ class Command(BaseCommand):
                 write(line)
                 count += 1
         self.stderr.write(
-            f"{count:,} letters exported. Their messages hold masked values too: keep them safe."
+            f"{_letters(count)} exported. Their messages hold masked values too: keep them safe."
         )
 
     def _import(self, *, file: str, is_json: bool, **options: Any) -> None:
@@ -336,8 +336,8 @@ class Command(BaseCommand):
             )
         else:
             self.stdout.write(
-                f"{result.letters:,} letters imported, {result.known:,} were here already,"
-                f" {len(result.damaged):,} lines damaged."
+                f"{_letters(result.letters)} imported, {result.known:,} already here,"
+                f" {len(result.damaged):,} damaged line{'' if len(result.damaged) == 1 else 's'}."
             )
         if result.damaged:
             raise SystemExit(1)
@@ -448,6 +448,10 @@ def _ended(operation: Operation, counts: Progress) -> dict[str, Any]:
         "not_sent": counts.not_sent,
         "outcome": operation.outcome,
     }
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
 def _letter_row(letter: DeadLetter) -> str:
