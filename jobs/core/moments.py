@@ -9,7 +9,7 @@ _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:\d{1,9}[wdhms])+", re.IGNORECASE)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 # No job died outside of this, and a margin around it still is a date.
-_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 _ADVICE = "Write 2h, 30m, 7d, 90s, 00:30, 2026-11-12 or 2026-11-12T00:30."
 
 
@@ -30,8 +30,8 @@ def parse_moment(
         MomentError: when it is none of these.
     """
     moment = _read(text.strip(), now, is_end, after)
-    if not _FIRST <= moment < _LAST:
-        raise MomentError(f"is not between {_FIRST.year} and {_LAST.year}. {_ADVICE}")
+    if not FIRST_MOMENT <= moment < LAST_MOMENT:
+        raise MomentError(f"is not between {FIRST_MOMENT.year} and {LAST_MOMENT.year}. {_ADVICE}")
     return moment
 
 

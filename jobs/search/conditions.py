@@ -33,8 +33,17 @@ def letters(query: Query) -> QuerySet[DeadLetter]:
     return matching(query, states=query.states)
 
 
-def matching(query: Query, *, states: Iterable[LetterState], with_time: bool = True) -> QuerySet[DeadLetter]:
-    """Return what matches in other states than the search's, or at any time."""
+def matching(
+    query: Query,
+    *,
+    states: Iterable[LetterState],
+    with_time: bool = True,
+    terms: Q | None = None,
+) -> QuerySet[DeadLetter]:
+    """Return what matches in other states than the search's, or at any time.
+
+    ``terms`` is what ``conditions`` returned for the search, to look its names up once only.
+    """
     found = DeadLetter.objects.all()
     wanted = frozenset(states)
     if len(wanted) == 1:
@@ -45,11 +54,17 @@ def matching(query: Query, *, states: Iterable[LetterState], with_time: bool = T
         found = found.filter(died_at__gte=query.since)
     if with_time and query.until is not None:
         found = found.filter(died_at__lt=query.until)
+    return found.filter(conditions(query) if terms is None else terms)
+
+
+def conditions(query: Query) -> Q:
+    """Return what the terms but for state and time mean. Looks names up when a pattern needs it."""
+    united = Q()
     for term in query.terms:
-        condition = _condition(term)
-        if condition is not None:
-            found = found.filter(~condition if term.negated else condition)
-    return found
+        if term.qualifier not in {"since", "until", "state"}:
+            condition = _condition(term)
+            united &= ~condition if term.negated else condition
+    return united
 
 
 def names(column: str) -> list[str] | None:
@@ -73,9 +88,7 @@ def names(column: str) -> list[str] | None:
     return None if len(found) > MAX_DISTINCT_NAMES else found
 
 
-def _condition(term: Term) -> Q | None:
-    if term.qualifier in {"since", "until", "state"}:
-        return None
+def _condition(term: Term) -> Q:
     if term.qualifier in {"task", "queue"}:
         return _name_condition(term)
     if term.qualifier == "reason":

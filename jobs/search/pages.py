@@ -10,7 +10,7 @@ from django.db.models import Q
 from jobs.core.query import Query
 from jobs.errors import QueryError
 from jobs.models import DeadLetter
-from jobs.search.conditions import letters, matching, uuid_bounds
+from jobs.search.conditions import conditions, letters, matching, uuid_bounds
 
 ORDERS = ("-died", "died")
 # Columns that no list shows and that make a row ten times as big.
@@ -63,12 +63,12 @@ def page(query: Query, *, cursor: str | None = None, limit: int = 50, order: str
     if order not in ORDERS:
         raise ValueError(f"letters are not ordered by {order!r}; use one of {', '.join(ORDERS)}")
     newest_first = order == "-died"
-    matched = letters(query)
-    rows: list[DeadLetter]
+    terms = conditions(query)
+    matched = matching(query, states=query.states, terms=terms)
     backwards, key = False, None
     if cursor is not None:
         backwards, key = _read_cursor(cursor)
-    rows = _take(query, key=key, descending=newest_first != backwards, limit=limit + 1)
+    rows = _take(query, terms, key=key, descending=newest_first != backwards, limit=limit + 1)
     more = len(rows) > limit
     rows = rows[:limit]
     if backwards:
@@ -106,9 +106,10 @@ def find(text: str) -> DeadLetter | None:
 def neighbours(letter: DeadLetter, query: Query) -> Neighbours:
     """Return the newer and the older letter in the search's list, and where this one stands in it."""
     key = _key(letter)
-    newer = _take(query, key=key, descending=False, limit=1)
-    older = _take(query, key=key, descending=True, limit=1)
-    matched = letters(query)
+    terms = conditions(query)
+    newer = _take(query, terms, key=key, descending=False, limit=1)
+    older = _take(query, terms, key=key, descending=True, limit=1)
+    matched = matching(query, states=query.states, terms=terms)
     return Neighbours(
         newer=newer[0] if newer else None,
         older=older[0] if older else None,
@@ -140,7 +141,7 @@ def _beyond(key: Key, *, descending: bool) -> Q:
     return Q(died_at__gte=died_at) & (Q(died_at__gt=died_at) | Q(pk__gt=pk))
 
 
-def _take(query: Query, *, key: Key | None, descending: bool, limit: int) -> list[DeadLetter]:
+def _take(query: Query, terms: Q, *, key: Key | None, descending: bool, limit: int) -> list[DeadLetter]:
     """Take the next letters, from each state in turn and merged.
 
     The index begins with the state, so that an ordered read over several states at once would
@@ -149,7 +150,7 @@ def _take(query: Query, *, key: Key | None, descending: bool, limit: int) -> lis
     rows: list[DeadLetter] = []
     ordering = ("-died_at", "-id") if descending else ("died_at", "id")
     for state in sorted(query.states):
-        found = matching(query, states=(state,)).select_related("group").defer(*HEAVY_COLUMNS)
+        found = matching(query, states=(state,), terms=terms).select_related("group").defer(*HEAVY_COLUMNS)
         if key is not None:
             found = found.filter(_beyond(key, descending=descending))
         rows += found.order_by(*ordering)[:limit]

@@ -12,6 +12,7 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.models import Count, Min, Q, QuerySet, Value
 
+from jobs.core.moments import FIRST_MOMENT
 from jobs.core.query import Query
 from jobs.core.words import LetterState, Reason
 from jobs.models import DeadLetter
@@ -151,5 +152,5 @@ def _wider(query: Query, *, now: datetime) -> tuple[datetime, datetime]:
     if query.since is None and query.until is None:
         return start, until
     if query.since is not None:
-        start -= selected * WIDER_BEFORE
+        start = max(start - selected * WIDER_BEFORE, FIRST_MOMENT)
     return start, max(min(now, until + selected * WIDER_AFTER), start + timedelta(seconds=1))
