@@ -5,7 +5,14 @@ import tempfile
 
 os.environ.setdefault("JOBS_DATA_DIR", tempfile.mkdtemp(prefix="jobs-tests-"))
 os.environ.setdefault("SECRET_KEY", "only for tests")
+# pytest-playwright keeps a loop running in the main thread once a browser was asked for; Django
+# would take every later test for an asynchronous view and refuse it the database.
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
 from console.settings import *  # noqa: E402, F403
+
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":  # noqa: F405
+    # In a file, as in production: threads that share a database in memory lock each other's tables.
+    DATABASES["default"]["TEST"] = {"NAME": DATA_DIR / "test.sqlite3"}  # noqa: F405
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
