@@ -1,4 +1,4 @@
-"""The whole product as separate processes: Redis, web, a worker, runops, on a data directory of its own."""
+"""The whole product as separate processes: broker, web, a worker, runops, on a data directory of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from celery import Celery
 
+from tests.rabbit import RabbitServer
 from tests.servers import RedisServer, free_port, running, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,13 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 class Stack:
     """Starts and stops the parts; each can be killed and started again alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: RedisServer | RabbitServer | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="jobs-stack-"))
-        self.redis = RedisServer()
+        self.broker = RedisServer() if broker is None else broker
         self.port = free_port()
         self.parts = contextlib.ExitStack()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.app = Celery("publisher", broker=self.redis.url)
+        self.app = Celery("publisher", broker=self.broker.url)
         self.app.conf.task_ignore_result = True
 
     @property
@@ -41,7 +42,7 @@ class Stack:
     def env(self) -> dict[str, str]:
         return {
             "JOBS_DATA_DIR": str(self.directory),
-            "BROKER_URL": self.redis.url,
+            "BROKER_URL": self.broker.url,
             "CONSOLE_URL": self.url,
             "SECRET_KEY": "only for tests",
             "SHOP_SWITCH": str(self.switch),
@@ -56,8 +57,8 @@ class Stack:
         return self.directory / "fixed"
 
     def start(self) -> Stack:
-        self.redis.start()
-        self.parts.callback(self.redis.remove)
+        self.parts.callback(self.broker.remove)
+        self.broker.start()
         self.command("migrate", "--verbosity", "0")
         self.run("worker", "-m", "celery", "-A", "tests.journeys.shop", "worker", "-c", "2", "-l", "INFO")
         self.run("runops", "manage.py", "runops")
