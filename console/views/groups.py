@@ -13,10 +13,11 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from console.actors import actor_of
 from console.forms.triage import AssignForm, MuteForm, NoteForm
+from console.methods import acts_on
 from console.permissions import requires
 from console.presenters import group_page as presenter
 from jobs import triage
@@ -34,7 +35,7 @@ def group_page(request: HttpRequest, group_id: int) -> HttpResponse:
     return _page(request, _find(group_id))
 
 
-@require_POST
+@acts_on("console:group", "group_id")
 @requires("jobs.view_deadletter")
 @requires("jobs.triage_failuregroup")
 def triage_group(request: HttpRequest, group_id: int, action: str) -> HttpResponse:

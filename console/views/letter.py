@@ -15,10 +15,11 @@ from django.utils.cache import patch_cache_control
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from console.actors import actor_of
 from console.forms.triage import NoteForm
+from console.methods import acts_on
 from console.permissions import requires
 from console.presenters import letter_page as presenter
 from console.presenters import letter_story
@@ -54,7 +55,7 @@ def raw_traceback(request: HttpRequest, letter_id: uuid.UUID) -> HttpResponse:
     return response
 
 
-@require_POST
+@acts_on("console:letter", "letter_id")
 @never_cache
 @requires("jobs.view_deadletter")
 @requires("jobs.reveal_deadletter")
@@ -67,7 +68,7 @@ def reveal(request: HttpRequest, letter_id: uuid.UUID) -> HttpResponse:
     return response
 
 
-@require_POST
+@acts_on("console:letter", "letter_id")
 @requires("jobs.note_deadletter")
 def note(request: HttpRequest, letter_id: uuid.UUID) -> HttpResponse:
     """Write a note on the letter."""

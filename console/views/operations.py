@@ -12,13 +12,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from console import operation_charts
 from console.actors import actor_of
 from console.forms.replay import RateForm, WhyForm
 from console.forms.triage import NoteForm
 from console.htmx import STOP_POLLING, render_page
+from console.methods import acts_on
 from console.permissions import requires
 from console.presenters import operation_page as presenter
 from jobs import operations as services
@@ -48,7 +49,7 @@ def operation_page(request: HttpRequest, operation_id: int) -> HttpResponse:
     return _page(request, _find(operation_id))
 
 
-@require_POST
+@acts_on("console:operation", "operation_id")
 @requires("jobs.view_operation")
 @requires("jobs.control_operation")
 def pause(request: HttpRequest, operation_id: int) -> HttpResponse:
@@ -56,7 +57,7 @@ def pause(request: HttpRequest, operation_id: int) -> HttpResponse:
     return _control(request, operation_id, services.pause, "Paused. What was sent stays sent.")
 
 
-@require_POST
+@acts_on("console:operation", "operation_id")
 @requires("jobs.view_operation")
 @requires("jobs.control_operation")
 def resume(request: HttpRequest, operation_id: int) -> HttpResponse:
@@ -64,7 +65,7 @@ def resume(request: HttpRequest, operation_id: int) -> HttpResponse:
     return _control(request, operation_id, services.resume, "Resumed.")
 
 
-@require_POST
+@acts_on("console:operation", "operation_id")
 @requires("jobs.view_operation")
 @requires("jobs.control_operation")
 def continue_stage(request: HttpRequest, operation_id: int) -> HttpResponse:
@@ -85,7 +86,7 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
     return render(request, "operations/cancel.html", context)
 
 
-@require_POST
+@acts_on("console:operation", "operation_id")
 @requires("jobs.view_operation")
 @requires("jobs.control_operation")
 def set_rate(request: HttpRequest, operation_id: int) -> HttpResponse:
@@ -103,7 +104,7 @@ def set_rate(request: HttpRequest, operation_id: int) -> HttpResponse:
     return _control(request, operation_id, change, f"The rate is {words}.")
 
 
-@require_POST
+@acts_on("console:operation", "operation_id")
 @requires("jobs.view_operation")
 @requires("jobs.control_operation")
 def note(request: HttpRequest, operation_id: int) -> HttpResponse:
