@@ -59,8 +59,6 @@ def judge(exc: BaseException, traceback: object, attempt: Attempt) -> Ending | N
         return timed_out(hard=True, limit=exc.args[0] if exc.args else attempt.hard_limit)
     if is_lost_process(exc):
         return _judge_lost(exc, traceback)
-    if isinstance(exc, MemoryError):
-        return Ending(reasons.WORKER_LOST, errors.describe(exc, traceback), {"memory_error": True})
     return _judge_failure(exc, traceback, attempt)
 
 
@@ -113,6 +111,8 @@ def _judge_failure(exc: BaseException, traceback: object, attempt: Attempt) -> E
     if attempt.is_internal and (own := errors.first_error(traceback)) is not None:
         details["bookkeeping_error"] = f"{error.type}: {error.message}"[: errors.MESSAGE_LIMIT_CHARS]
         error = own
+    if error.type == errors.type_name(MemoryError):
+        return Ending(reasons.WORKER_LOST, error, {**details, "memory_error": True})
     if error.type == errors.type_name(SoftTimeLimitExceeded):
         if error.message in ("", "SoftTimeLimitExceeded()") or error.message.startswith("("):
             error = replace(error, message=f"It ran past its soft time limit of {attempt.soft_limit} s.")

@@ -100,11 +100,7 @@ class CapturingRequest(Request):
         """Capture a job that ran past its hard limit. A soft limit is an error in the job itself."""
         if soft:
             return super().on_timeout(soft, timeout)
-        ending = endings.timed_out(hard=True, limit=timeout)
-        if self._comes_back(TimeLimitExceeded(timeout)):
-            self._jobs_loss = ending
-        else:
-            self._keep(ending)
+        self._settle(endings.timed_out(hard=True, limit=timeout), TimeLimitExceeded(timeout))
         try:
             return super().on_timeout(soft, timeout)
         except Exception as error:  # noqa: BLE001 (as in on_failure)
@@ -241,12 +237,17 @@ class CapturingRequest(Request):
                 is_internal=is_internal,
             ),
         )
-        if ending is None:
-            return
+        if ending is not None:
+            self._settle(ending, exc)
+
+    def _settle(self, ending: Ending, exc: Any) -> None:
+        """Record an ending now, or leave it to ``reject`` when Celery puts the message back."""
+        if self._jobs_loss is not None:
+            return  # the first of two hooks has put it back already
         if self._comes_back(exc):
             self._jobs_loss = ending
-            return
-        self._keep(ending)
+        else:
+            self._keep(ending)
 
     def _comes_back(self, exc: Any) -> bool:
         """Return whether Celery will put the message back, which ``reject`` then decides."""

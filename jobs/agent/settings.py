@@ -22,9 +22,9 @@ class AgentSettings:
     # Bound of one connection attempt and of one write to the broker.
     timeout_seconds: float = 2.0
     # While the broker is away it is tried this often; in between records go straight to the spool.
-    pause_seconds: float = 5.0
+    pause_seconds: float = 3.0
     # How often a worker looks for records to send from the spool.
-    tick_seconds: float = 5.0
+    tick_seconds: float = 2.0
 
 
 def read_settings(

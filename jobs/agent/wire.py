@@ -96,19 +96,20 @@ class Record:
 def encode(record: Record) -> bytes:
     """Write a record as bytes. Any value a header can carry has a form; what has none becomes its repr."""
     values: dict[str, Any] = {"v": 1}
-    for item in dataclasses.fields(record):
-        value = getattr(record, item.name)
-        if isinstance(value, WireMessage):
-            value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            value["body"] = base64.b64encode(value["body"]).decode("ascii")
-            value["headers"] = to_json_value(value["headers"])
-            value["properties"] = to_json_value(value["properties"])
-        elif isinstance(value, WireError):
-            value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        elif item.name == "details":
-            value = to_json_value(value)
-        values[item.name] = value
-    return json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    for name in _RECORD_FIELDS:
+        values[name] = getattr(record, name)
+    if record.message is not None:
+        message = {name: getattr(record.message, name) for name in _MESSAGE_FIELDS}
+        message["body"] = base64.b64encode(record.message.body).decode("ascii")
+        values["message"] = message
+    if record.error is not None:
+        values["error"] = {name: getattr(record.error, name) for name in _ERROR_FIELDS}
+    try:
+        # Only what JSON has no form for is handed to to_json_value: an agent encodes in the worker's loop.
+        return _ENCODER.encode(values).encode("ascii")
+    except TypeError:
+        # A dictionary with keys that JSON does not take.
+        return _ENCODER.encode(to_json_value(values)).encode("ascii")
 
 
 def decode(data: bytes | str) -> Record:
@@ -122,8 +123,7 @@ def decode(data: bytes | str) -> Record:
         raise ValueError(f"a record is a JSON object, this is {type(values).__name__}")
     if values.get("v") != 1:
         raise ValueError(f"record version {values.get('v')!r} is not known, only 1 is")
-    known = {f.name for f in dataclasses.fields(Record)}
-    fields = {name: value for name, value in values.items() if name in known}
+    fields = {name: value for name, value in values.items() if name in _RECORD_FIELDS}
     try:
         if fields.get("message") is not None:
             message = dict(fields["message"])
@@ -134,6 +134,11 @@ def decode(data: bytes | str) -> Record:
         return Record(**fields)
     except (TypeError, KeyError) as error:
         raise ValueError(f"record lacks or misnames a part: {error}") from error
+
+
+_RECORD_FIELDS = tuple(item.name for item in dataclasses.fields(Record))
+_MESSAGE_FIELDS = tuple(item.name for item in dataclasses.fields(WireMessage))
+_ERROR_FIELDS = tuple(item.name for item in dataclasses.fields(WireError))
 
 
 def to_json_value(value: Any) -> Any:
@@ -164,3 +169,6 @@ def from_json_value(value: Any) -> Any:
     if isinstance(value, list):
         return [from_json_value(item) for item in value]
     return value
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=to_json_value)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.agent.fleet import POOLS, Fleet, Worker
-from tests.servers import RedisServer
 
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Workers that the whole session shares, on a Redis of its own."""
-    server = RedisServer().start()
-    fleet = Fleet(server, tmp_path_factory.mktemp("fleet"))
+    """Workers that the whole session shares, on a Redis of their own."""
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
     yield fleet
     fleet.stop()
-    server.remove()
 
 
 @pytest.fixture(params=POOLS)
@@ -50,4 +48,4 @@ def own_worker(fleet: Fleet) -> Iterator[Callable[..., Worker]]:
 
     yield make
     for worker in made:
-        worker.stop()
+        worker.stop(signal.SIGKILL)

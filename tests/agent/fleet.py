@@ -67,7 +67,8 @@ class Worker:
         self.log = self.directory / "worker.log"
         self.spool = self.directory / "spool"
         self.process: subprocess.Popen[bytes] | None = None
-        self.app: Celery = shop.create(self.broker_url, result_backend=self.backend or None)
+        # A client without result backend: one that is down would stop the test's own publishing.
+        self.app: Celery = shop.create(self.broker_url)
         attach(self.app)
         self._names = itertools.count()
 
@@ -184,6 +185,11 @@ class Worker:
         assert len(found()) == 1, found()
         return found()[0]
 
+    def state_of(self, sent: Sent) -> str:
+        """Return the state of a job in the result backend."""
+        with self.redis() as client:
+            return str(json.loads(client.get(f"celery-task-meta-{sent.task_id}"))["status"])
+
     def run_fence(self, *, seconds: float = 20) -> None:
         """See that the worker is the same, still runs jobs, and holds no message back."""
         before = self.process.pid if self.process is not None else 0
@@ -223,15 +229,19 @@ class Worker:
 class Fleet:
     """Workers by pool, started when first asked for, each with a database of Redis of its own."""
 
-    def __init__(self, server: RedisServer, directory: Path) -> None:
-        self._server = server
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._servers: list[RedisServer] = []
         self._workers: dict[tuple[str, bool], Worker] = {}
-        self._databases = itertools.count(1)
+        self._databases = itertools.count()
+        self._names = itertools.count()
 
     def database_url(self) -> str:
-        """Return a database that nothing else uses."""
-        return f"redis://127.0.0.1:{self._server.port}/{next(self._databases)}"
+        """Return a database that nothing else uses; a server has sixteen of them."""
+        number = next(self._databases) % 16
+        if number == 0:
+            self._servers.append(RedisServer().start())
+        return f"redis://127.0.0.1:{self._servers[-1].port}/{number}"
 
     def worker(self, pool: str, *, dead_backend: bool = False) -> Worker:
         """Return the pool's worker; start another when a test ended the last one."""
@@ -243,7 +253,7 @@ class Fleet:
                 pool=pool,
                 broker_url=url,
                 backend=DEAD_BACKEND if dead_backend else url,
-                directory=self._directory / f"{pool}-{next(self._databases)}",
+                directory=self._directory / f"{pool}-{next(self._names)}",
             )
             self._workers[key] = worker
             worker.start()
@@ -252,8 +262,13 @@ class Fleet:
     def own(self, pool: str, **options: Any) -> Worker:
         """Return a worker of the test's own, not started."""
         options.setdefault("broker_url", self.database_url())
-        return Worker(pool=pool, directory=self._directory / f"{pool}-own-{next(self._databases)}", **options)
+        return Worker(pool=pool, directory=self._directory / f"{pool}-own-{next(self._names)}", **options)
 
     def stop(self) -> None:
         for worker in self._workers.values():
+            if worker.process is not None:
+                worker.process.terminate()
+        for worker in self._workers.values():
             worker.stop()
+        for server in self._servers:
+            server.remove()
