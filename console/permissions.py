@@ -11,6 +11,8 @@ from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 
+from console.security import LoginMiddleware
+
 # "Purging takes the permission “purge dead letters”. Ask an admin."
 WORDS: dict[str, tuple[str, str]] = {
     "jobs.view_deadletter": ("Looking at dead letters", "view dead letters"),
@@ -37,11 +39,14 @@ def refusal(user: AbstractBaseUser | AnonymousUser, permission: str) -> str:
 
 
 def requires(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Refuse a view with 403 and the reason to users without ``permission``."""
+    """Refuse a view with 403 and the reason to users without ``permission``, and ask others to log in."""
 
     def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         @wraps(view)
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if not request.user.is_authenticated:
+                # Where the console is part of another site, no middleware has asked for a login.
+                return LoginMiddleware(view).handle_no_permission(request, view)
             if reason := refusal(request.user, permission):
                 raise PermissionDenied(reason)
             return view(request, *args, **kwargs)

@@ -151,7 +151,7 @@ WSGI_APPLICATION = "console.wsgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        # console/templates is a link to templates/, so that another project finds them too.
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -206,7 +206,6 @@ USE_I18N = False
 
 STATIC_URL = "static/"
 # WhiteNoise serves the files where they lie, so there is nothing to collect.
-STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",

@@ -36,7 +36,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
     match = request.resolver_match
     name = match.url_name if match is not None and match.app_name == "console" else ""
     return {
-        "environment": settings.ENVIRONMENT_NAME,
+        "environment": getattr(settings, "ENVIRONMENT_NAME", ""),
         "theme": theme if theme in THEMES else "",
         "dead_count": dead_count,
         "section": _section(name or ""),
