@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Value
 
 from jobs import search
 from jobs.core import query as core_query
@@ -23,6 +23,10 @@ SPARK_BUCKETS = 30
 TABLE_ROWS = 50
 SHOWN_GROUPS = 8
 SHOWN_OPERATIONS = 5
+# SQLite joins at most 500 SELECTs with UNION ALL.
+_MOST_SELECTS = 400
+
+Column = Literal["queue", "task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ def overview(*, now: datetime) -> Overview:
     )
     left = _left_dead(now - HOUR, now).filter(died_at__lt=now - HOUR)
     by_state = search.group_states(everything)
+    by_queue, by_task = _tallies("queue", now=now), _tallies("task", now=now)
     failing = _failing_groups(now=now)
     return Overview(
         groups=failing,
@@ -116,18 +121,17 @@ def overview(*, now: datetime) -> Overview:
         groups_first_seen_last_hour=FailureGroup.objects.filter(first_seen_at__gte=now - HOUR)
         .filter(Exists(search.letters(everything).order_by().filter(group=OuterRef("pk"))))
         .count(),
-        by_queue=_tallies("queue", now=now),
-        by_task=_tallies("task", now=now),
+        by_queue=by_queue,
+        by_task=by_task,
         last_died_at=letters.filter(state=LetterState.DEAD).values_list("died_at", flat=True).first(),
     )
 
 
 def _died(since: datetime, until: datetime) -> int:
     """Count the letters whose newest death lies in a span, whatever became of them since."""
-    return sum(
-        DeadLetter.objects.filter(state=state, died_at__gte=since, died_at__lt=until).count()
-        for state in LetterState
-    )
+    # All states by name, so that the index that begins with the state is used.
+    states = [state.value for state in LetterState]
+    return DeadLetter.objects.filter(state__in=states, died_at__gte=since, died_at__lt=until).count()
 
 
 def _left_dead(since: datetime, until: datetime) -> QuerySet[DeadLetter]:
@@ -149,8 +153,7 @@ def _failing_groups(*, now: datetime) -> list[FailingGroup]:
     failing = [row for row in recent if now - row.last_died_at <= STILL_FAILING][:SHOWN_GROUPS]
     if not failing:
         return []
-    ids = ",".join(str(row.group.pk) for row in failing)
-    whole = search.groups(core_query.parse(f"group:{ids}", now=now), spark_buckets=0)
+    whole = search.groups(core_query.parse("", now=now), states=states, spark_buckets=0)
     totals = {row.group.pk: row.letters for row in whole}
     return [
         FailingGroup(
@@ -168,23 +171,16 @@ def _open_operations(*, now: datetime) -> list[OpenOperation]:
     return [OpenOperation(operation=each, progress=progress(each, now=now)) for each in found]
 
 
-def _tallies(column: Literal["queue", "task"], *, now: datetime) -> list[Tally]:
-    dead = DeadLetter.objects.filter(state=LetterState.DEAD).order_by()
-    rows = list(
-        dead.values_list(column)
-        .annotate(
-            number=Count("pk"),
-            last_hour=Count("pk", filter=Q(died_at__gte=now - HOUR)),
-            hour_before=Count("pk", filter=Q(died_at__gte=now - 2 * HOUR, died_at__lt=now - HOUR)),
-            newest=Max("died_at"),
-        )
-        .order_by("-number", column)[:TABLE_ROWS]
-    )
+def _tallies(column: Column, *, now: datetime) -> list[Tally]:
+    """Count the dead letters of each queue or task: one index range each, a GROUP BY takes ten times as long."""
+    rows = sorted(_counts(column), key=lambda row: (-row[1], row[0]))[:TABLE_ROWS]
     step = HOUR / SPARK_BUCKETS
-    bounds = [now - HOUR + step * number for number in range(SPARK_BUCKETS + 1)]
+    # The first bucket is the hour before.
+    bounds = [now - 2 * HOUR, *(now - HOUR + step * number for number in range(SPARK_BUCKETS + 1))]
     # A job may have died this instant.
     bounds[-1] += timedelta(microseconds=1)
-    series: dict[str, list[int]] = {row[0]: [0] * SPARK_BUCKETS for row in rows}
+    series: dict[str, list[int]] = {row[0]: [0] * (SPARK_BUCKETS + 1) for row in rows}
+    dead = DeadLetter.objects.filter(state=LetterState.DEAD).order_by()
     for bucket, name, number in counted_by_bucket(
         dead.values_list(column).annotate(number=Count("pk")), bounds
     ):
@@ -194,10 +190,29 @@ def _tallies(column: Literal["queue", "task"], *, now: datetime) -> list[Tally]:
         Tally(
             name=name,
             dead=number,
-            last_hour=last_hour,
-            hour_before=hour_before,
+            last_hour=sum(series[name][1:]),
+            hour_before=series[name][0],
             last_died_at=newest,
-            buckets=series[name],
+            buckets=series[name][1:],
         )
-        for name, number, last_hour, hour_before, newest in rows
+        for name, number, newest in rows
     ]
+
+
+def _counts(column: Column) -> list[tuple[str, int, datetime]]:
+    """Return (name, dead letters, newest death) of every queue or task that has a dead letter."""
+    dead = DeadLetter.objects.filter(state=LetterState.DEAD).order_by()
+    known = search.names(column)
+    if known is None or len(known) > _MOST_SELECTS:
+        return list(dead.values_list(column).annotate(number=Count("pk"), newest=Max("died_at")))
+    counted = [
+        dead.filter(**{column: name})
+        .values(name=Value(name))
+        .annotate(number=Count("pk"), newest=Max("died_at"))
+        .values_list("name", "number", "newest")
+        for name in known
+    ]
+    if not counted:
+        return []
+    # A constant is no group, so a queue without a dead letter gives a row of zero.
+    return [row for row in counted[0].union(*counted[1:], all=True) if row[1]]
