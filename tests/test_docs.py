@@ -142,7 +142,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         path = ROOT / name
         try:
             text = path.read_text()
-        except (UnicodeDecodeError, FileNotFoundError):
+        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
             continue
         found += [f"{name}: {each}" for each in forbidden if each in text]
 
