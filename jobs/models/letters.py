@@ -83,8 +83,13 @@ class DeadLetter(Message):
             ),
         )
         indexes = (
-            # The list, newest first, and the timeline, which reads only this index.
-            models.Index(fields=["state", "died_at", "id", "reason"], name="dead_letter_list"),
+            # The list, newest first; and the counts of the timeline, the groups and the breakdown, also
+            # under reason:, -task: and several tasks or queues: they read only this index, not the rows,
+            # which are twenty times as big.
+            models.Index(
+                fields=["state", "died_at", "id", "reason", "group", "task", "queue"],
+                name="dead_letter_facts",
+            ),
             # A group's letters and the groups table.
             models.Index(fields=["group", "state", "died_at"], name="dead_letter_group"),
             # task: and queue: in a search.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, QuerySet, Subquery, Value
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet, Subquery, Value
 
 from jobs.core.query import Query
 from jobs.core.words import GroupState
@@ -63,7 +63,7 @@ def groups(
     limit: int = 200,
     spark_buckets: int = SPARK_BUCKETS,
 ) -> list[GroupRow]:
-    """Return the groups of the letters that match, at most ``limit`` of them; four queries.
+    """Return the groups of the letters that match, at most ``limit`` of them.
 
     ``states`` are states of groups. The buckets divide ``period(query)``.
 
@@ -79,16 +79,8 @@ def groups(
     sums.sort(key=lambda row: row[column], reverse=order.startswith("-"))
     sums = sums[:limit]
     ids = [row[0] for row in sums]
-    newest = letters(query).filter(group=OuterRef("pk")).order_by("-died_at", "-id")
-    found = {
-        group.pk: group
-        for group in FailureGroup.objects.filter(pk__in=ids)
-        .select_related("owner")
-        .annotate(
-            newest_queue=Subquery(newest.values("queue")[:1]),
-            newest_reason=Subquery(newest.values("reason")[:1]),
-        )
-    }
+    found = FailureGroup.objects.select_related("owner").in_bulk(ids)
+    newest = _newest(query, sums)
     buckets: dict[int, list[int]] = {}
     if spark_buckets and ids:
         start, end = period(query, now=query.now)
@@ -102,8 +94,8 @@ def groups(
             letters=number,
             first_died_at=first,
             last_died_at=last,
-            queue=found[pk].newest_queue or "",
-            reason=found[pk].newest_reason or "",
+            queue=newest.get(pk, ("", ""))[0],
+            reason=newest.get(pk, ("", ""))[1],
             buckets=buckets.get(pk, []),
         )
         for pk, number, first, last in sums
@@ -132,6 +124,21 @@ def _sums_by_group(query: Query, states: list[GroupState] | None) -> Sums:
     return [row for row in rows if row[1]]
 
 
+def _newest(query: Query, sums: Sums) -> dict[int, tuple[str, str]]:
+    """Return the queue and reason of each group's newest letter, one index seek each.
+
+    Not a subquery ordered by time: SQLite then walks all letters, newest first, for an old group.
+    """
+    states = sorted(query.states)
+    wanted = Q()
+    for pk, _, _, last in sums:
+        wanted |= Q(group_id=pk, state__in=states, died_at=last)
+    if not sums:
+        return {}
+    rows = DeadLetter.objects.filter(wanted).order_by("pk").values_list("group_id", "queue", "reason")
+    return {pk: (queue, reason) for pk, queue, reason in rows}
+
+
 def _sums_by_letter(query: Query, states: list[GroupState] | None) -> Sums:
     found = letters(query).order_by()
     if states is not None:
@@ -145,12 +152,13 @@ def _sums_by_letter(query: Query, states: list[GroupState] | None) -> Sums:
 
 def group_states(query: Query) -> dict[GroupState, int]:
     """Count the groups that have a matching letter, by state; states without one are left out."""
-    rows = (
-        FailureGroup.objects.filter(Exists(letters(query).order_by().filter(group=OuterRef("pk"))))
-        .values_list("state")
-        .annotate(number=Count("pk"))
-        .order_by("state")
-    )
+    matched = letters(query).order_by()
+    if _reads_one_index(query):
+        found = FailureGroup.objects.filter(Exists(matched.filter(group=OuterRef("pk"))))
+    else:
+        # One pass over the letters; an EXISTS a group would read many of them for each.
+        found = FailureGroup.objects.filter(pk__in=matched.values("group"))
+    rows = found.values_list("state").annotate(number=Count("pk")).order_by("state")
     return {GroupState(state): number for state, number in rows}
 
 
