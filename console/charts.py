@@ -128,7 +128,7 @@ def timeline_chart(
     order = [Reason(name) for name in REASON_MARKS]
     known = [reason for reason in order if reason in reasons]
     layout = base_layout(height=96)
-    margin = width * buckets * 0.004
+    margin = width * buckets * 0.01
     layout["barmode"] = "stack"
     layout["bargap"] = 0.08
     layout["dragmode"] = "select"

@@ -69,6 +69,17 @@ def clock(context: template.Context, moment: datetime | None, seconds: bool = Tr
 
 
 @register.simple_tag(takes_context=True)
+def day(context: template.Context, moment: datetime) -> SafeString:
+    """Write the day, with the exact time in its title."""
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        moment.isoformat(),
+        times.exact(moment),
+        times.day(moment, now=_now(context)),
+    )
+
+
+@register.simple_tag(takes_context=True)
 def lasting(context: template.Context, since: datetime | None, until: datetime | None = None) -> str:
     """Say how long something lasts or lasted: "for 26 min"."""
     if since is None:

@@ -89,6 +89,12 @@ def test_a_row_tells_owner_note_and_what_came_back():
     assert "Mara" in text
 
 
+def test_a_muted_group_says_until_which_day():
+    fill(1, state=GroupState.MUTED, muted_until=NOW + timedelta(days=18))
+
+    assert "until 30 Nov" in tags(viewer().get(GROUPS)).text
+
+
 def test_assigning_is_offered_to_those_who_may():
     group = fill(1)
 
