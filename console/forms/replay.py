@@ -81,7 +81,7 @@ class ReplayForm(WhyForm):
     keeps_task_id = forms.BooleanField(required=False)
     accepts_effects = forms.BooleanField(required=False)
 
-    def __init__(self, *args: Any, must_accept_effects: int, queues: list[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, must_accept_effects: bool, queues: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.must_accept_effects = must_accept_effects
         self.queues = queues

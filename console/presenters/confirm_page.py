@@ -107,6 +107,11 @@ def ran_to_their_end(preview: Preview) -> int:
     return sum(share.count for share in preview.by_reason if share.name == Reason.RESULT_NOT_STORED)
 
 
+def has_run_to_its_end(selection: Selection) -> bool:
+    """Whether there is such a letter: what the button's answer needs, without a whole preview."""
+    return selection.queryset(OperationKind.REPLAY).filter(reason=Reason.RESULT_NOT_STORED).exists()
+
+
 def stage_sizes(sizes: Iterable[int | None], count: int) -> list[int]:
     """Return how many letters each stage sends of ``count``."""
     result, left = [], count

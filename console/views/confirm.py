@@ -160,10 +160,8 @@ def _extra_context(kind: OperationKind, shown: Preview, form: WhyForm, now: date
 def _replay_form(request: HttpRequest, shown: Preview | None, frozen: Frozen, now: datetime) -> WhyForm:
     queues = confirm_page.online_queues(now=now)
     if request.method == "POST":
-        ran = (
-            services.preview(frozen.selection, kind=OperationKind.REPLAY, now=now) if shown is None else shown
-        )
-        return ReplayForm(request.POST, must_accept_effects=confirm_page.ran_to_their_end(ran), queues=queues)
+        asks_twice = confirm_page.has_run_to_its_end(frozen.selection)
+        return ReplayForm(request.POST, must_accept_effects=asks_twice, queues=queues)
     assert shown is not None  # noqa: S101 - a GET has its preview
     initial = {
         "rate": f"{DEFAULT_RATE:g}",
@@ -171,7 +169,7 @@ def _replay_form(request: HttpRequest, shown: Preview | None, frozen: Frozen, no
         "stop_above_percent": 20,
     }
     return ReplayForm(
-        initial=initial, must_accept_effects=confirm_page.ran_to_their_end(shown), queues=queues
+        initial=initial, must_accept_effects=confirm_page.ran_to_their_end(shown) > 0, queues=queues
     )
 
 
