@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from datetime import timedelta
 
@@ -491,3 +492,20 @@ def test_records_come_from_redis_and_are_acknowledged_after_the_commit(broker):
     assert sorted(DeadLetter.objects.values_list("reason", flat=True)) == ["failed"] * 3 + ["malformed"]
     assert inbox.depth() == 0
     inbox.close()
+
+
+class LateInbox(ListInbox):
+    """Nothing is there at first; the record comes while it is waited for."""
+
+    def take(self, limit: int, wait_seconds: float) -> list[Taken]:
+        if wait_seconds == 0:
+            return []
+        time.sleep(0.05)
+        return super().take(limit, wait_seconds)
+
+
+def test_a_letter_that_died_while_the_collector_waited_did_not_change_before():
+    """A selection that is frozen meanwhile must not take it in."""
+    Collector(LateInbox(make_taken(make_record()))).collect(now=NOW, wait_seconds=1)
+
+    assert DeadLetter.objects.get().state_changed_at >= NOW + timedelta(seconds=0.05)

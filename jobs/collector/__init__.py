@@ -7,9 +7,10 @@ and adds nothing: a death is known by its publication and attempt.
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import InterfaceError, OperationalError
 
@@ -39,7 +40,13 @@ class Collector:
             BrokerUnavailable: when the broker is away; nothing is lost.
             OperationalError: when the database is away or busy; the batch is delivered again.
         """
-        taken = self._inbox.take(limit, wait_seconds)
+        taken = self._inbox.take(limit, 0)
+        if not taken and wait_seconds > 0:
+            began = time.monotonic()
+            taken = self._inbox.take(limit, wait_seconds)
+            # A letter that dies while this waits must not look as if it had died before: a selection
+            # that was frozen meanwhile would take it in.
+            now += timedelta(seconds=time.monotonic() - began)
         if not taken:
             return 0
         self._write(taken, now=now)
