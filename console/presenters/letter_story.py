@@ -206,7 +206,7 @@ def _death_sentence(letter: DeadLetter, death: Death, at: str) -> str:  # noqa: 
             limit = _time_limit(letter, death)
             return f"The job ran past its time limit{limit}{worker} and was stopped{ran}. It died {at}."
         case Reason.WORKER_LOST:
-            return f"The process that ran the job{worker} was lost{ran}{message}. It died {at}.{_deliveries(death)}"
+            return f"The process that ran the job{worker} was lost{ran}{message}. It died {at}.{_comebacks(death)}"
         case Reason.REJECTED:
             return f"The task asked{worker} to reject its message and not to queue it again. It died {at}."
         case Reason.EXPIRED:
@@ -368,8 +368,9 @@ def _time_limit(letter: DeadLetter, death: Death) -> str:
     return f" of {duration(seconds)}"
 
 
-def _deliveries(death: Death) -> str:
-    count = death.details.get("deliveries") if isinstance(death.details, dict) else None
-    if isinstance(count, bool) or not isinstance(count, int) or count < 2:
+def _comebacks(death: Death) -> str:
+    """Say how often the broker handed the job out again after it had taken its process along."""
+    count = death.details.get("comebacks") if isinstance(death.details, dict) else None
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         return ""
-    return f" It had been delivered {count} times."
+    return f" It came back {count_of(count, 'time')} and lost its process each time."

@@ -75,6 +75,11 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def either(names: list[str]) -> str:
+    """Return "a", "a or b", "a, b or c"."""
+    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 def short_task(task: str) -> str:
     """Return a task's last part, as sentences call it: "charge_card" of "shop.tasks.charge_card"."""
     return task.rsplit(".", 1)[-1] or task

@@ -23,7 +23,7 @@ from console.methods import acts_on
 from console.permissions import requires
 from console.presenters import letter_page as presenter
 from console.presenters import letter_story
-from console.presenters.plain import short_task, visible
+from console.presenters.plain import either, short_task, visible
 from jobs import search, triage
 from jobs.core import query
 from jobs.core.query import Query, QuerySyntaxError
@@ -160,7 +160,7 @@ def _actions(request: HttpRequest, letter: DeadLetter, page: presenter.LetterPag
     ]
     reasons = list(dict.fromkeys(reason for reason in refused.values() if reason))
     if lacking:
-        reasons.append(f"Your role does not allow {' or '.join(lacking)}. Ask an admin.")
+        reasons.append(f"Your role does not allow {either(lacking)}. Ask an admin.")
     return {
         "refused_replay": refused["replay"],
         "refused_edit": refused["edit"],

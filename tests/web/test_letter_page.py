@@ -305,7 +305,7 @@ def test_a_viewer_sees_refused_buttons_with_the_reason() -> None:
 
     body = response.content.decode()
     assert body.count('aria-disabled="true"') >= 3
-    assert "Your role does not allow replaying or editing arguments or purging. Ask an admin." in text_of(
+    assert "Your role does not allow replaying, editing arguments or purging. Ask an admin." in text_of(
         response
     )
     assert reverse("console:purge") not in body
