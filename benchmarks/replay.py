@@ -7,6 +7,7 @@ the last letter is on the broker. Theirs sends as many fresh jobs and stores not
 from __future__ import annotations
 
 import json
+import sys
 import time
 import uuid
 from datetime import timedelta
@@ -26,6 +27,7 @@ from jobs.core.words import ItemState, LetterState, Reason
 from jobs.models import DeadLetter, FailureGroup, OperationItem
 from jobs.operations import Selection, start_replay
 from jobs.operations.runner import Runner
+from jobs.runops import SWITCH_SECONDS
 
 TARGET_RATIO = 8.0
 # Growth of the process from the first tenth of the replay to its end, in MB.
@@ -164,6 +166,8 @@ def _replay(count: int, redis_client: redis.Redis) -> tuple[float, float]:
     """Replay them all; return letters a second and the growth of this process in MB."""
     process = psutil.Process()
     broker = connect()
+    # As the process runops does.
+    sys.setswitchinterval(SWITCH_SECONDS)
     lease = leases.acquire(duty="operations", holder="benchmark", seconds=3600)
     assert lease is not None
     started = time.perf_counter()

@@ -326,7 +326,7 @@ def test_a_batch_cut_off_by_a_crash_is_sent_once(carrier, clock, broker, monkeyp
 
     with monkeypatch.context() as patch:
         if crash_after == "claim":
-            patch.setattr(replaying, "publish", crash)
+            patch.setattr(replaying, "send", crash)
         else:
             patch.setattr(replaying.Replaying, "_note_sent", crash)
         with pytest.raises(Crash):

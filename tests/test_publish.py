@@ -158,7 +158,7 @@ def test_nothing_is_declared(broker) -> None:
 def test_a_broker_that_is_away_is_named_and_the_next_try_works(settings) -> None:
     settings.BROKER_URL = f"redis://127.0.0.1:{free_port()}/0"
     connection = connect()
-    with pytest.raises(BrokerUnavailable, match="did not take 1 messages"):
+    with pytest.raises(BrokerUnavailable, match="cannot be reached"):
         publish(connection, [outgoing()])
 
     server = RedisServer(port=int(settings.BROKER_URL.rpartition(":")[2].split("/")[0])).start()

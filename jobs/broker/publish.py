@@ -11,13 +11,16 @@ Messages go through the default exchange with the queue's name. Nothing is decla
 
 from __future__ import annotations
 
+import contextlib
 import json
+import struct
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import redis
+from amqp.exceptions import FrameSyntaxError
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from kombu.transport import redis as kombu_redis
@@ -49,13 +52,60 @@ class PublishResult:
     """What became of a batch.
 
     ``already_sent`` is True when its key was known, so that nothing was sent now. ``exactly_once``
-    is True when the broker guards the batch by its key. ``unroutable`` are the positions of the
-    messages whose queue the broker does not have; those were not sent.
+    is True when the broker guards the batch by its key. ``refused`` says by position why a message
+    was not sent: the broker has no such queue, or its protocol has no form for a header.
     """
 
     already_sent: bool = False
     exactly_once: bool = False
-    unroutable: tuple[int, ...] = ()
+    refused: dict[int, str] = field(default_factory=dict)
+
+
+class Batch:
+    """Messages in the form in which they go to this broker."""
+
+    def __init__(self, messages: Sequence[Outgoing]) -> None:
+        self.messages = messages
+        # Redis only: what goes to which list, by kombu's name for it, and what else kombu would run.
+        self.pushes: dict[str, list[str]] = {}
+        self.others: dict[tuple[Any, ...], None] = {}
+        self.refused: dict[int, str] = {}
+        self._last: list[str] = []
+
+    def add(self, name: str, *args: Any) -> None:
+        """Take a command that kombu would run, as kombu's own batch does.
+
+        kombu's is a pipeline without MULTI, which a crash can cut in two.
+        """
+        if name == "lpush":
+            key, payload = args
+            self._last = self.pushes.setdefault(key, [])
+            self._last.append(payload)
+        else:
+            self.others[(name, *args)] = None
+
+    def encode(self, channel: Any) -> None:
+        """Let kombu prepare every message, and route one of each queue and priority.
+
+        Where a message goes depends on these two alone, so the others of the kind join the first.
+        """
+        lists: dict[tuple[str, Any], list[str]] = {}
+        for position, message in enumerate(self.messages):
+            kind = (message.queue, message.priority)
+            try:
+                if kind not in lists:
+                    _hand_over(channel, message, _publish_batch=self)
+                    lists[kind] = self._last
+                    continue
+                prepared = _prepare(channel, message)
+                channel._inplace_augment_message(prepared, "", message.queue)
+                try:
+                    payload = _encode(prepared)
+                except TypeError:
+                    payload = kombu_dumps(prepared)
+                lists[kind].append(payload)
+            except _NO_FORM as error:
+                self.refused[position] = _no_form(error)
 
 
 def publish(
@@ -69,24 +119,58 @@ def publish(
     """
     if not messages:
         return PublishResult()
-    errors: Any = (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError)
-    try:
-        # At once and without kombu's tries, which never end; the caller comes back later.
+    open_channel(connection)
+    return send(connection, encode(connection, messages), batch_key=batch_key)
+
+
+def open_channel(connection: Connection) -> None:
+    """Connect if need be, at once and without kombu's tries, which never end.
+
+    Raises:
+        BrokerUnavailable: when the broker does not answer; the caller comes back later.
+    """
+    with _translated(connection, "cannot be reached"):
         connection.connect()
+        connection.default_channel  # noqa: B018 - opens it
+
+
+def encode(connection: Connection, messages: Sequence[Outgoing]) -> Batch:
+    """Bring messages into the form of the broker. Talks to nobody once the channel is open."""
+    batch = Batch(messages)
+    channel = connection.default_channel
+    if _is_one_redis(channel):
+        batch.encode(channel)
+    return batch
+
+
+def send(connection: Connection, batch: Batch, *, batch_key: str | None = None) -> PublishResult:
+    """Send what ``encode`` returned; see ``publish``."""
+    with _translated(connection, f"did not take {len(batch.messages)} messages"):
         channel = connection.default_channel
         if _is_one_redis(channel):
-            return _publish_redis(channel, messages, batch_key)
+            return _send_redis(channel, batch, batch_key)
         if connection.transport.driver_type == "amqp":
-            return _publish_amqp(connection, messages)
-        for message in messages:
-            _hand_over(channel, message)
-    except errors as error:
+            return _publish_amqp(connection, batch.messages)
+        for position, message in enumerate(batch.messages):
+            try:
+                _hand_over(channel, message)
+            except _NO_FORM as error:
+                batch.refused[position] = _no_form(error)
+    return PublishResult(refused=batch.refused)
+
+
+@contextlib.contextmanager
+def _translated(connection: Connection, what: str) -> Iterator[None]:
+    # Not kombu's as they are: its Redis transport lists KeyError among them.
+    declared: tuple[Any, ...] = (*connection.connection_errors, *connection.channel_errors)
+    broken = tuple(e for e in declared if not issubclass(e, LookupError | TypeError | ValueError))
+    try:
+        yield
+    except (*broken, OperationalError, OSError) as error:
         connection.collect()
         raise BrokerUnavailable(
-            f"The broker at {connection.as_uri()} did not take {len(messages)} messages: {error}."
-            " Trying again is safe."
+            f"The broker at {connection.as_uri()} {what}: {str(error).rstrip('.')}. Trying again is safe."
         ) from error
-    return PublishResult()
 
 
 def _is_one_redis(channel: Any) -> bool:
@@ -112,56 +196,18 @@ def _hand_over(channel: Any, message: Outgoing, **options: Any) -> None:
     channel.basic_publish(_prepare(channel, message), exchange="", routing_key=message.queue, **options)
 
 
-class _Commands:
-    """Takes the Redis commands that kombu would run to publish, in place of kombu's own batch.
-
-    kombu's batch is a pipeline without MULTI, which a crash can cut in two.
-    """
-
-    def __init__(self) -> None:
-        self.pushes: dict[str, list[str]] = {}
-        self.others: dict[tuple[Any, ...], None] = {}
-        # The list that the last message went to.
-        self.last: list[str] = []
-
-    def add(self, name: str, *args: Any) -> None:
-        if name == "lpush":
-            key, payload = args
-            self.last = self.pushes.setdefault(key, [])
-            self.last.append(payload)
-        else:
-            self.others[(name, *args)] = None
-
-
 # kombu's own encoder builds itself anew for each message; this writes the same text for plain values.
-_encode = json.JSONEncoder().encode
+# Headers come from JSON and so hold no cycle.
+_encode = json.JSONEncoder(check_circular=False).encode
+# What encoders raise about a value that has no form in the broker's protocol.
+_NO_FORM = (TypeError, ValueError, struct.error, FrameSyntaxError)
 
 
-def _collect(channel: Any, messages: Iterable[Outgoing]) -> _Commands:
-    """Let kombu prepare every message, and route one of each queue and priority.
-
-    Where a message goes depends on these two alone, so the others of the kind join the first.
-    """
-    commands = _Commands()
-    lists: dict[tuple[str, Any], list[str]] = {}
-    for message in messages:
-        kind = (message.queue, message.priority)
-        if kind not in lists:
-            _hand_over(channel, message, _publish_batch=commands)
-            lists[kind] = commands.last
-            continue
-        prepared = _prepare(channel, message)
-        channel._inplace_augment_message(prepared, "", message.queue)
-        try:
-            payload = _encode(prepared)
-        except TypeError:
-            payload = kombu_dumps(prepared)
-        lists[kind].append(payload)
-    return commands
+def _no_form(error: Exception) -> str:
+    return f"A value in its headers has no form in this broker's protocol ({error})."
 
 
-def _publish_redis(channel: Any, messages: Iterable[Outgoing], batch_key: str | None) -> PublishResult:
-    commands = _collect(channel, messages)
+def _send_redis(channel: Any, batch: Batch, batch_key: str | None) -> PublishResult:
     prefix = channel.global_keyprefix
     # A client of its own on kombu's pool: kombu's prefixing client does not prefix EXISTS.
     client = redis.Redis(connection_pool=channel.pool)
@@ -171,13 +217,13 @@ def _publish_redis(channel: Any, messages: Iterable[Outgoing], batch_key: str | 
             if marker is not None:
                 pipe.watch(marker)
                 if pipe.exists(marker):
-                    return PublishResult(already_sent=True, exactly_once=True)
+                    return PublishResult(already_sent=True, exactly_once=True, refused=batch.refused)
                 pipe.multi()
                 pipe.set(marker, int(time.time()), ex=MARKER_SECONDS)
-            for key, payloads in commands.pushes.items():
+            for key, payloads in batch.pushes.items():
                 # One LPUSH with many values leaves the list as many LPUSHes do.
                 pipe.lpush(f"{prefix}{key}", *payloads)
-            for name, key, *args in commands.others:
+            for name, key, *args in batch.others:
                 getattr(pipe, name)(f"{prefix}{key}", *args)
             try:
                 pipe.execute()
@@ -185,7 +231,7 @@ def _publish_redis(channel: Any, messages: Iterable[Outgoing], batch_key: str | 
                 # Somebody set the marker, or the connection broke while EXEC was on its way. The
                 # marker tells which.
                 continue
-            return PublishResult(exactly_once=marker is not None)
+            return PublishResult(exactly_once=marker is not None, refused=batch.refused)
     raise BrokerUnavailable(
         f"Redis did not take batch {batch_key} in {_WATCH_TRIES} tries. Trying again is safe."
     )
@@ -195,7 +241,8 @@ def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> Publi
     """Publish all, then wait for all confirms: one round trip a batch instead of one a message."""
     channel: Any = connection.channel()
     try:
-        confirmed = _Confirms(len(messages))
+        confirmed = _Confirms()
+        refused: dict[int, str] = {}
         # The class's own method: with confirm_publish the instance's waits after each message.
         send: Any = getattr(channel, "_basic_publish", channel.basic_publish)
         channel.confirm_select()
@@ -205,7 +252,12 @@ def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> Publi
         channel.events["basic_return"].add(confirmed.on_return)
         for position, message in enumerate(messages):
             confirmed.positions[message.headers.get(PUBLICATION_HEADER)] = position
-            send(_prepare(channel, message), exchange="", routing_key=message.queue, mandatory=True)
+            confirmed.expect_one()
+            try:
+                send(_prepare(channel, message), exchange="", routing_key=message.queue, mandatory=True)
+            except _NO_FORM as error:
+                confirmed.withdraw_one()
+                refused[position] = _no_form(error)
         deadline = time.monotonic() + CONFIRM_SECONDS
         while not confirmed.is_complete:
             left = deadline - time.monotonic()
@@ -216,7 +268,9 @@ def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> Publi
             connection.drain_events(timeout=left)
         if confirmed.nacked:
             raise OSError(f"the broker refused {confirmed.nacked} messages")
-        return PublishResult(unroutable=tuple(sorted(confirmed.returned)))
+        for position in confirmed.returned:
+            refused[position] = f"The broker has no queue {messages[position].queue}."
+        return PublishResult(refused=refused)
     finally:
         channel.close()
 
@@ -224,12 +278,23 @@ def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> Publi
 class _Confirms:
     """Counts the broker's answers to a batch on a fresh channel, whose tags run from 1."""
 
-    def __init__(self, count: int) -> None:
-        self.waiting = set(range(1, count + 1))
+    def __init__(self) -> None:
+        self.sent = 0
+        self.waiting: set[int] = set()
         # By publication id: the broker hands an unroutable message back whole, without a tag.
         self.positions: dict[str | None, int] = {}
         self.returned: set[int] = set()
         self.nacked = 0
+
+    def expect_one(self) -> None:
+        """Wait for one more, with the next tag."""
+        self.sent += 1
+        self.waiting.add(self.sent)
+
+    def withdraw_one(self) -> None:
+        """Give the last tag back: its message did not go out."""
+        self.waiting.discard(self.sent)
+        self.sent -= 1
 
     @property
     def is_complete(self) -> bool:

@@ -136,7 +136,8 @@ class OperationItem(models.Model):
         SKIPPED = ItemState.SKIPPED, "Skipped"
         REFUSED = ItemState.REFUSED, "Cannot be replayed"
 
-    operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="items")
+    # No index of its own: three of those below begin with it, and a replay writes each item three times.
+    operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="items", db_index=False)
     letter = models.ForeignKey(DeadLetter, on_delete=models.CASCADE, related_name="items")
     state = models.CharField(max_length=16, choices=State.choices, default=State.PENDING)
     stage = models.PositiveSmallIntegerField(default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from django.db import transaction
 from kombu import Connection
 
 from jobs.core.words import ItemState, OperationKind, OperationState
+from jobs.errors import LeaseLost
 from jobs.models import Operation, OperationEvent, OperationItem
 from jobs.operations.replaying import Replaying
 from jobs.operations.walking import Walking
@@ -40,6 +42,7 @@ class Runner:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._helper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="runops-messages")
         self._work: dict[int, Work] = {}
         self._needs_recovery = True
 
@@ -60,22 +63,32 @@ class Runner:
         running = list(Operation.objects.filter(state=OperationState.RUNNING).order_by("pk"))
         self._work = {pk: work for pk, work in self._work.items() if pk in {o.pk for o in running}}
         waits: list[float] = []
+        troubles: list[Exception] = []
         for operation in running:
             try:
                 seconds = self._work_of(operation).step(operation, now=now, lease=lease)
-            except Exception:
-                # A batch may be half done: what is marked as being sent is looked after first.
-                self._needs_recovery = True
-                self._work.clear()
+            except LeaseLost:
+                self._forget()
                 raise
+            except Exception as error:  # noqa: BLE001 - raised below, once the others had their turn
+                self._forget()
+                troubles.append(error)
+                continue
             if seconds is not None:
                 waits.append(seconds)
+        if troubles:
+            raise troubles[0]
         return min(waits) if waits else None
+
+    def _forget(self) -> None:
+        """Trust only the rows: a batch may be half done, and is looked after first."""
+        self._needs_recovery = True
+        self._work.clear()
 
     def _work_of(self, operation: Operation) -> Work:
         if operation.pk not in self._work:
             is_replay = operation.kind == OperationKind.REPLAY
-            self._work[operation.pk] = Replaying(self._connection) if is_replay else Walking()
+            self._work[operation.pk] = Replaying(self._connection, self._helper) if is_replay else Walking()
         return self._work[operation.pk]
 
     def _recover(self, *, now: datetime, lease: HoldsDuty) -> None:
@@ -89,7 +102,7 @@ class Runner:
         for operation_id, batch in sorted(unfinished):
             lease.check()
             operation = Operation.objects.get(pk=operation_id)
-            result = Replaying(self._connection).finish_batch(operation, batch=batch, now=now)
+            result = Replaying(self._connection, self._helper).finish_batch(operation, batch=batch, now=now)
             with transaction.atomic():
                 OperationEvent.objects.create(
                     operation=operation,
