@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet, Subquery, Value
+from django.db import connections
+from django.db.models import Count, Exists, Max, Min, OuterRef, QuerySet, Subquery, Value
 
 from jobs.core.query import Query
 from jobs.core.words import GroupState
@@ -117,7 +118,7 @@ def _sums_by_group(query: Query, states: list[GroupState] | None) -> Sums:
     found = FailureGroup.objects.all() if states is None else FailureGroup.objects.filter(state__in=states)
     rows = found.values_list(
         "pk",
-        Subquery(mine.values(one=Value(1)).annotate(number=Count("pk")).values("number")),
+        Subquery(mine.values(one=Value(1)).annotate(number=Count("*")).values("number")),
         Subquery(mine.order_by("died_at").values("died_at")[:1]),
         Subquery(mine.order_by("-died_at").values("died_at")[:1]),
     )
@@ -130,13 +131,22 @@ def _newest(query: Query, sums: Sums) -> dict[int, tuple[str, str]]:
     Not a subquery ordered by time: SQLite then walks all letters, newest first, for an old group.
     """
     states = sorted(query.states)
-    wanted = Q()
-    for pk, _, _, last in sums:
-        wanted |= Q(group_id=pk, state__in=states, died_at=last)
-    if not sums:
+    if not sums or not states:
         return {}
-    rows = DeadLetter.objects.filter(wanted).order_by("pk").values_list("group_id", "queue", "reason")
-    return {pk: (queue, reason) for pk, queue, reason in rows}
+    connection = connections[DeadLetter.objects.db]
+    # CROSS JOIN: SQLite goes through the pairs and looks each up, whatever it thinks of the table.
+    sql = f"""
+        WITH pair (group_id, died_at) AS (VALUES {", ".join(["(%s, %s)"] * len(sums))})
+        SELECT letter.group_id, letter.queue, letter.reason
+        FROM pair CROSS JOIN {DeadLetter._meta.db_table} letter
+        WHERE letter.group_id = pair.group_id AND letter.died_at = pair.died_at
+            AND letter.state IN ({", ".join(["%s"] * len(states))})
+        ORDER BY letter.id
+    """  # noqa: S608 - our table's name and marks
+    moments = [(pk, connection.ops.adapt_datetimefield_value(last)) for pk, _, _, last in sums]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*(value for pair in moments for value in pair), *states])
+        return {pk: (queue, reason) for pk, queue, reason in cursor.fetchall()}
 
 
 def _sums_by_letter(query: Query, states: list[GroupState] | None) -> Sums:
@@ -145,7 +155,7 @@ def _sums_by_letter(query: Query, states: list[GroupState] | None) -> Sums:
         found = found.filter(group__state__in=states)
     return list(
         found.values("group_id")
-        .annotate(number=Count("pk"), first=Min("died_at"), last=Max("died_at"))
+        .annotate(number=Count("*"), first=Min("died_at"), last=Max("died_at"))
         .values_list("group_id", "number", "first", "last")
     )
 
@@ -158,7 +168,7 @@ def group_states(query: Query) -> dict[GroupState, int]:
     else:
         # One pass over the letters; an EXISTS a group would read many of them for each.
         found = FailureGroup.objects.filter(pk__in=matched.values("group"))
-    rows = found.values_list("state").annotate(number=Count("pk")).order_by("state")
+    rows = found.values_list("state").annotate(number=Count("*")).order_by("state")
     return {GroupState(state): number for state, number in rows}
 
 
@@ -167,7 +177,7 @@ def breakdown(queryset: QuerySet[DeadLetter]) -> Breakdown:
     rows = (
         queryset.order_by()
         .values_list("task", "queue", "reason")
-        .annotate(number=Count("pk"), oldest=Min("died_at"), newest=Max("died_at"))
+        .annotate(number=Count("*"), oldest=Min("died_at"), newest=Max("died_at"))
     )
     by_task: Counter[str] = Counter()
     by_queue: Counter[str] = Counter()

@@ -88,7 +88,7 @@ def timeline(query: Query, *, now: datetime, buckets: int = 100) -> Timeline:
     gone_states = frozenset(LetterState) - query.states - {LetterState.DEAD}
     if LetterState.DEAD in query.states and gone_states:
         hidden = matching(query, states=gone_states, with_time=False)
-        for bucket, count in counted_by_bucket(_aggregated(hidden, {"number": Count("pk")}), bounds):
+        for bucket, count in counted_by_bucket(_aggregated(hidden, {"number": Count("*")}), bounds):
             gone[bucket] = count
     return Timeline(
         start=begin,
@@ -105,7 +105,7 @@ def sparklines(
     step = (end - start) / buckets
     bounds = [start + step * number for number in range(buckets)] + [end]
     matched = matching(query, states=query.states, with_time=False).filter(group_id__in=group_ids)
-    grouped = matched.order_by().values_list("group_id").annotate(number=Count("pk"))
+    grouped = matched.order_by().values_list("group_id").annotate(number=Count("*"))
     series = {group_id: [0] * buckets for group_id in group_ids}
     for bucket, group_id, count in counted_by_bucket(grouped, bounds):
         series[group_id][bucket] = count
