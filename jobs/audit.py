@@ -16,7 +16,7 @@ TEXT_LENGTH = 500
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts: a user of the console, or a script by the name it runs under.
+    """Who acts: a user of the pages, or a script by the name it runs under.
 
     ``name`` is kept as text wherever the actor is recorded, so that it survives the user.
     """

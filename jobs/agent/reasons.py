@@ -1,4 +1,4 @@
-"""The names of endings, as they travel. The console's own list is jobs/core/words.py; a test compares."""
+"""The names of endings, as they travel. The list of the other side is jobs/core/words.py; a test compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels from an agent to the console: records on the queue ``jobs.dead``.
+"""What travels from an agent to the collector: records on the queue ``jobs.dead``.
 
 One kombu message a record; the body is UTF-8 JSON made here, the content type ``CONTENT_TYPE``,
 the content encoding ``utf-8``. Readers ignore keys they do not know; ``v`` changes only when an

@@ -1,4 +1,4 @@
-"""The broker, as the console and the outbox use it: through kombu, with timeouts, never re-declaring."""
+"""The broker, as the collector, the operations and the outbox use it: through kombu, with timeouts, never re-declaring."""
 
 from jobs.broker.connection import connect
 

@@ -91,7 +91,7 @@ def checked(record: Record) -> Record:
         if not isinstance(getattr(record, name), str):
             raise ValueError(f"{name} is not text")
     if record.kind not in KINDS:
-        raise ValueError(f"its kind is {record.kind!r}, which this console does not know")
+        raise ValueError(f"its kind is {record.kind!r}, which this release does not know")
     if not record.publication_id:
         raise ValueError("publication_id is empty")
     if not _is_number(record.at):

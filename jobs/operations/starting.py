@@ -222,7 +222,7 @@ def _check_queue(name: str) -> str:
         )
     if queue in {"jobs.dead", "jobs.runs"}:
         raise OperationRefused(
-            f"Cannot send to the queue {queue}: the console reads it itself. Choose one that a worker consumes."
+            f"Cannot send to the queue {queue}: the collector reads it. Choose one that a worker consumes."
         )
     return queue
 

@@ -19,7 +19,7 @@ SIBLINGS_SHOWN = 50
 
 
 class CursorError(QueryError):
-    """A page's cursor that this console did not write."""
+    """A page's cursor that was not written here."""
 
 
 @dataclass(frozen=True, slots=True)
