@@ -1,6 +1,7 @@
 """The Django application of the console."""
 
 from django.apps import AppConfig
+from django.core import checks
 
 
 class ConsoleConfig(AppConfig):
@@ -10,7 +11,9 @@ class ConsoleConfig(AppConfig):
     verbose_name = "Console"
 
     def ready(self) -> None:
-        """Write logins to the audit."""
+        """Write logins to the audit, and check what the site around it has set."""
         from console import sign_ins
+        from console.checks import check_site
 
         sign_ins.connect()
+        checks.register(check_site)
