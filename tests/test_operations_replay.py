@@ -440,7 +440,7 @@ def test_a_big_purge_asks_for_its_count(carrier, clock, monkeypatch) -> None:
         ({"stages": (None, 5)}, "stage 1 of 2 takes all"),
         ({"stop_above_percent": 101}, "101 %"),
         ({"target_queue": "a\nb"}, "printable"),
-        ({"target_queue": "jobs.dead"}, "the console reads it itself"),
+        ({"target_queue": "jobs.dead"}, "the collector reads it"),
         ({"expected_count": 5}, "2 match now"),
         ({"edited_arguments": {"args": []}}, "list of args"),
         ({"edited_arguments": {"args": [], "kwargs": {}}}, "more than one letter"),
