@@ -1,14 +1,17 @@
 """Counts how often a job came back after it had started, in a place the whole fleet shares.
 
 A job that kills its worker is put back by Celery, or by the broker when the whole worker went with
-it, and would do so for ever. Only starts count: a message that a dying worker had fetched and not
-started comes back as well, and did nothing wrong.
+it, and would be for ever. Only starts count: what a dying worker had fetched and not started comes
+back as well, and did nothing wrong. So RabbitMQ's ``x-delivery-count`` will not do, which counts both.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from typing import Any
+
+from kombu import Exchange, Producer, Queue
 
 from . import messages
 from .agent import Agent
@@ -17,7 +20,7 @@ from .wire import DELIVERIES_HEADER, PUBLICATION_HEADER
 
 logger = logging.getLogger(__name__)
 
-# A count outlives any visibility timeout in use; it is one small key of a job that came back.
+# A count outlives any visibility timeout in use. It is removed when its job ends.
 KEPT_SECONDS = 7 * 24 * 3600
 _BROKER_HEADERS = (
     "x-death",
@@ -30,8 +33,8 @@ _BROKER_HEADERS = (
 
 
 class Deliveries:
-    """The counter of one agent. On Redis a key a job, on quorum queues the broker's own header,
-    elsewhere a header on a copy that takes the message's place."""
+    """The counter of one agent: on Redis a key a job; on RabbitMQ a queue a job, whose length is the
+    count; elsewhere, or where that is not allowed, a header on a copy that takes the message's place."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -39,45 +42,52 @@ class Deliveries:
 
     def comebacks(self, request: Any) -> int:
         """Return how often this job has started again after it had come back."""
-        headers = messages.headers_of(request.message)
-        by_broker = messages.whole(headers.get("x-delivery-count"))
-        if by_broker is not None:
-            return by_broker
         publication = self._agent.publication_of(request)
-        if not self._is_redis():
-            return messages.counted_comebacks(headers, publication)
+        counted = messages.counted_comebacks(messages.headers_of(request.message), publication)
+        sender = self._agent.sender
         try:
-            found = self._agent.sender.with_redis(
-                lambda client, prefix: client.get(_key(prefix, publication))
-            )
-        except BrokerAway:
-            # It is the broker that keeps the count: nothing comes back before it does.
-            return 0
-        return int(found) if found is not None else 0
+            if self._is("redis"):
+                found = sender.with_redis(lambda client, prefix: client.get(_key(prefix, publication)))
+                return max(counted, int(found or 0))
+            if self._is("amqp"):
+                return max(counted, sender.with_channel(lambda channel: _declare(channel, publication)))
+        except BrokerAway as away:
+            logger.warning("The comebacks of job %s cannot be looked up: %s.", request.id, away)
+        return counted
 
     def count_start(self, request: Any) -> None:
-        """Count the start of a redelivered job, where the count is not in the message."""
-        if not self._is_redis():
-            return
+        """Count the start of a job that had come back."""
         publication = self._agent.publication_of(request)
-
-        def count(client: Any, prefix: str) -> None:
-            key = _key(prefix, publication)
-            client.incr(key)
-            client.expire(key, KEPT_SECONDS)
-
         try:
-            self._agent.sender.with_redis(count)
+            if self._is("redis"):
+                self._agent.sender.with_redis(
+                    lambda client, prefix: _count(client, _key(prefix, publication))
+                )
+            elif self._is("amqp"):
+                self._agent.sender.with_channel(lambda channel: _add(channel, publication))
         except BrokerAway as away:
             logger.warning("Job %s came back and could not be counted: %s.", request.id, away)
 
-    def needs_copy(self, request: Any) -> bool:
-        """Return whether only a copy of the message can carry the count."""
-        headers = messages.headers_of(request.message)
-        return messages.whole(headers.get("x-delivery-count")) is None and not self._is_redis()
+    def forget(self, request: Any) -> None:
+        """Remove the count of a job that has ended."""
+        publication = self._agent.publication_of(request)
+        try:
+            if self._is("redis"):
+                self._agent.sender.with_redis(
+                    lambda client, prefix: client.expire(_key(prefix, publication), 0)
+                )
+            elif self._is("amqp"):
+                self._agent.sender.with_channel(lambda channel: channel.queue_delete(_marker(publication)))
+        except BrokerAway as away:
+            logger.debug("The count of job %s stays until it expires: %s.", request.id, away)
 
     def put_back_counted(self, request: Any) -> bool:
-        """Publish a copy that carries one comeback more; return whether it can take the original's place."""
+        """Publish a copy that carries one comeback more; return whether it takes the original's place.
+
+        False where the broker keeps the count: the original goes back as it is.
+        """
+        if self._is("redis") or self._is("amqp"):
+            return False
         message = request.message
         publication = self._agent.publication_of(request)
         headers = {
@@ -107,13 +117,44 @@ class Deliveries:
             return False
         return True
 
-    def _is_redis(self) -> bool:
+    def _is(self, driver: str) -> bool:
         if self._driver is None:
             transport = self._agent.app.connection_for_write().transport
             self._driver = str(getattr(transport, "driver_type", ""))
-        return self._driver == "redis"
+        return self._driver == driver
 
 
 def _key(prefix: str, publication: str) -> str:
-    # kombu's client puts the global prefix before the commands it uses itself; these are not among them.
+    # kombu's client puts the global prefix before the commands it uses itself. GET, INCR and EXPIRE
+    # are not among them; DEL is, so a count is removed by EXPIRE.
     return f"{prefix}jobs.deliveries.{publication}"
+
+
+def _count(client: Any, key: str) -> None:
+    client.incr(key)
+    client.expire(key, KEPT_SECONDS)
+
+
+def _marker(publication: str) -> str:
+    # A publication id may hold an application's own job id, of any length.
+    return f"jobs.deliveries.{hashlib.sha256(publication.encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
+def _declare(channel: Any, publication: str) -> int:
+    name = _marker(publication)
+    queue = Queue(name, exchange=Exchange(""), routing_key=name, durable=True, expires=KEPT_SECONDS)
+    queue(channel).queue_declare()
+    # Declared twice: the first answer after a creation carries no count on some brokers.
+    return int(channel.queue_declare(name, passive=True).message_count)
+
+
+def _add(channel: Any, publication: str) -> None:
+    _declare(channel, publication)
+    Producer(channel, auto_declare=False).publish(
+        b"1",
+        content_type="application/octet-stream",
+        content_encoding="binary",
+        exchange="",
+        routing_key=_marker(publication),
+        retry=False,
+    )

@@ -57,6 +57,7 @@ class CapturingRequest(Request):
     _jobs_loss: Ending | None = None
     _jobs_success: Any = _UNKNOWN
     _jobs_is_replay = False
+    _jobs_is_counted = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -154,9 +155,17 @@ class CapturingRequest(Request):
         if comebacks >= self.jobs_agent.settings.max_comebacks:
             self._die_of_comebacks(loss, comebacks)
             return None
-        if self.jobs_deliveries.needs_copy(self) and self.jobs_deliveries.put_back_counted(self):
+        if self.jobs_deliveries.put_back_counted(self):
             return self.acknowledge()
         return super().reject(requeue=True)
+
+    def acknowledge(self) -> Any:
+        """Forget the count of comebacks with the message."""
+        result = super().acknowledge()
+        if self._jobs_is_counted:
+            self._jobs_is_counted = False
+            self.jobs_deliveries.forget(self)
+        return result
 
     # Celery 5.7 asks the backend whether a lost job had succeeded; so do we, before it.
     def _success_was_stored(self) -> Any:
@@ -176,6 +185,7 @@ class CapturingRequest(Request):
         """Count the start of a job that had come back."""
         if not self.acknowledged and self.task.acks_late and messages.is_redelivered(self.message):
             self.jobs_deliveries.count_start(self)
+            self._jobs_is_counted = True
         return super().on_accepted(pid, time_accepted)
 
     def may_start(self) -> bool:
@@ -186,13 +196,10 @@ class CapturingRequest(Request):
         if comebacks >= self.jobs_agent.settings.max_comebacks:
             lost = WorkerLostError("The worker that ran it died each time.")
             self._die_of_comebacks(Ending(reasons.WORKER_LOST, errors.describe(lost)), comebacks)
-        elif self.jobs_deliveries.needs_copy(self) and self.jobs_deliveries.put_back_counted(self):
-            self.acknowledge()
-        else:
-            return True
-        self._already_revoked = True
-        task_ready(self)
-        return False
+            self._already_revoked = True
+            task_ready(self)
+            return False
+        return True
 
     # Between the hooks
 
@@ -288,6 +295,7 @@ class CapturingRequest(Request):
         if not self._keep(ending):
             return
         # Not a reject: a dead letter exchange would record it a second time.
+        self._jobs_is_counted = True
         self.acknowledge()
         try:
             what = loss.error.message if loss.error else "It came back too often."

@@ -102,6 +102,20 @@ class Sender:
 
         return self._run(on_channel)
 
+    def with_channel(self, call: Callable[[Any], T]) -> T:
+        """Run ``call(channel)`` on a channel of its own: a refusal closes an AMQP channel.
+
+        Raises:
+            BrokerAway: when it fails.
+        """
+
+        def on_channel(_: Producer) -> T:
+            connection: Any = self._connection  # open where there is a producer
+            with connection.channel() as channel:
+                return call(channel)
+
+        return self._run(on_channel)
+
     def close(self) -> None:
         """Close the connection; the next publish opens one."""
         connection, self._connection, self._producer = self._connection, None, None

@@ -60,7 +60,7 @@ class Worker:
     queue: str = "celery"
     environment: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
-    application: str = "tests.agent.shop"
+    program: tuple[str, ...] = ("celery", "-A", "tests.agent.shop")
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Worker:
             **self.environment,
         }
         env.pop("DJANGO_SETTINGS_MODULE", None)
-        command = [sys.executable, "-m", "celery", "-A", self.application, "worker", "-P", self.pool]
+        command = [sys.executable, "-m", *self.program, "worker", "-P", self.pool]
         command += ["-c", str(self.concurrency), "-Q", self.queue, "-n", f"{uuid.uuid4().hex[:8]}@test"]
         command += ["-l", "INFO", "--without-gossip", "--without-mingle", *self.arguments]
         seen = self.log.stat().st_size if self.log.exists() else 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from celery import Celery
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from kombu import Queue
 from kombu.serialization import register
 
 from jobs.agent import attach
@@ -59,6 +60,15 @@ def create(broker: str, **settings: Any) -> Celery:
 app = create(
     os.environ.get("BROKER_URL", "memory://"), result_backend=os.environ.get("RESULT_BACKEND") or None
 )
+if "QUORUM_QUEUE" in os.environ:
+    app.conf.task_queues = [Queue(os.environ["QUORUM_QUEUE"], queue_arguments={"x-queue-type": "quorum"})]
+if "BROKER_FOLDER" in os.environ:
+    folder = os.environ["BROKER_FOLDER"]
+    app.conf.broker_transport_options = {
+        "data_folder_in": folder,
+        "data_folder_out": folder,
+        "control_folder": folder,
+    }
 attach(app)
 
 

@@ -71,6 +71,8 @@ def test_a_job_that_takes_the_whole_worker_down_dies_and_its_neighbours_do_not(
     # Fetched by each dying worker, started by none.
     assert sorted(worker.lines(others)) == ["0", "1", "2"]
     assert [each.task_id for each in worker.records()] == [sent.task_id]
+    with worker.redis() as client:
+        assert client.keys("jobs.deliveries.*") == []
 
 
 def test_the_number_of_comebacks_can_be_set(own_worker: OwnWorker) -> None:
