@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
 from jobs.core.words import ItemState, LetterState
 from jobs.models import DeadLetter, Operation, OperationItem
@@ -89,24 +89,39 @@ def read_messages(*, letter_ids: Sequence[int]) -> dict[int, MessageRow]:
 def claim_letters(*, letter_ids: Sequence[int], frozen_at: datetime, now: datetime) -> set[int]:
     """Move letters dead → replaying that nobody has touched since the freeze; return their ids.
 
-    This is what makes a letter go out once, however many operations want it.
+    This is what makes a letter go out once, however many operations want it. Call it in a transaction.
     """
+    # Without RETURNING: sqlite3 lets go of the interpreter for every row it hands over, and a thread that
+    # computes then takes it for its whole turn. Nearly always all are claimed, and their number says so.
+    with transaction.atomic():
+        if _claim(letter_ids, frozen_at, now) == len(letter_ids):
+            return set(letter_ids)
+        transaction.set_rollback(True)
+    lock = "FOR UPDATE" if connection.features.has_select_for_update else ""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            UPDATE {LETTERS} SET state = %s, state_changed_at = %s, replays = replays + 1
-            WHERE {_among("id")} AND state = %s AND state_changed_at <= %s
-            RETURNING id
+            SELECT id FROM {LETTERS} WHERE {_among("id")} AND state = %s AND state_changed_at <= %s
+            ORDER BY id {lock}
             """,  # noqa: S608 - the names of our own tables
-            [
-                LetterState.REPLAYING.value,
-                _moment(now),
-                _ids(letter_ids),
-                LetterState.DEAD.value,
-                _moment(frozen_at),
-            ],
+            [_ids(letter_ids), LetterState.DEAD.value, _moment(frozen_at)],
         )
-        return {row[0] for row in cursor.fetchall()}
+        free = [row[0] for row in cursor.fetchall()]
+    _claim(free, frozen_at, now)
+    return set(free)
+
+
+def _claim(letter_ids: Sequence[int], frozen_at: datetime, now: datetime) -> int:
+    return _execute(
+        f"""
+        UPDATE {LETTERS} SET state = %s, state_changed_at = %s, replays = replays + 1
+        WHERE {_among("id")} AND state = %s AND state_changed_at <= %s
+        """,  # noqa: S608 - the names of our own tables
+        [
+            *(LetterState.REPLAYING.value, _moment(now), _ids(letter_ids)),
+            *(LetterState.DEAD.value, _moment(frozen_at)),
+        ],
+    )
 
 
 def mark_sending(*, item_ids: Sequence[int], batch: int, stage: int) -> int:
