@@ -134,6 +134,41 @@ def test_what_a_crash_left_is_delivered_first(broker):
     assert bodies(taken) == [b"one"]
 
 
+def test_two_collectors_forget_only_their_own(broker):
+    """Their leases overlap for a moment: what one has taken lies among what the other has."""
+    send(connect(), *(str(n).encode() for n in range(6)))
+    first, second = Inbox(connect()), Inbox(connect())
+    assert first.take(0, 0) == second.take(0, 0) == []
+    mine = first.take(2, 0)
+    others = second.take(2, 0)
+    more = first.take(10, 0)
+
+    second.ack(others)
+
+    assert bodies(mine) == [b"0", b"1"]
+    assert sorted(bodies(Inbox(connect()).take(10, 0))) == [b"0", b"1"]
+    assert more
+    first.ack(mine)
+    assert first.depth() == 2
+
+
+def test_records_are_forgotten_where_scripts_are_forbidden(broker, settings):
+    with broker.client() as client:
+        client.execute_command(
+            "ACL", "SETUSER", "noscript", "on", ">secret", "~*", "&*", "+@all", "-@scripting"
+        )
+    settings.BROKER_URL = broker.url.replace("redis://", "redis://noscript:secret@")
+    send(connect(), b"one", b"two")
+    inbox = Inbox(connect())
+
+    inbox.ack(inbox.take(10, 0))
+
+    assert inbox.depth() == 0
+    inbox.close()
+    with broker.client() as client:
+        client.execute_command("ACL", "DELUSER", "noscript")
+
+
 def test_an_item_that_is_no_envelope_stops_nothing(broker):
     send(connect(), b"before")
     with broker.client() as client:

@@ -28,6 +28,15 @@ _TEXTS = (
     "parent_id",
     "replay_of",
 )
+_MESSAGE_KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("exchange", (str,)),
+    ("routing_key", (str,)),
+    ("queue", (str,)),
+    ("headers", (dict,)),
+    ("properties", (dict,)),
+    ("content_type", (str, type(None))),
+    ("content_encoding", (str, type(None))),
+)
 _REASONS = frozenset(reason.value for reason in Reason)
 _BROKER_WORDS = {
     "rejected": "It was rejected without being queued again.",
@@ -120,15 +129,9 @@ def checked(record: Record) -> Record:
 def _checked_message(message: WireMessage | None) -> WireMessage | None:
     if message is None:
         return None
-    for name in ("exchange", "routing_key", "queue"):
-        if not isinstance(getattr(message, name), str):
-            raise ValueError(f"the message's {name} is not text")
-    for name in ("headers", "properties"):
-        if not isinstance(getattr(message, name), dict):
-            raise ValueError(f"the message's {name} are not an object")
-    for name in ("content_type", "content_encoding"):
-        if not isinstance(getattr(message, name), str | None):
-            raise ValueError(f"the message's {name} is not text")
+    for name, kinds in _MESSAGE_KINDS:
+        if not isinstance(getattr(message, name), kinds):
+            raise ValueError(f"the message's {name} has the wrong type")
     return message
 
 

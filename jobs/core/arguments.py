@@ -177,6 +177,8 @@ def _value_text(value: Any, *, quoted: bool) -> str:
         return (
             json.dumps(value[: VALUE_LENGTH * 2], ensure_ascii=False) if quoted else value[: VALUE_LENGTH * 2]
         )
+    if type(value) is int and abs(value) < 2**63:
+        return str(value)
     try:
         return json.dumps(value, ensure_ascii=False, default=repr)[: VALUE_LENGTH * 2]
     except (RecursionError, ValueError):
