@@ -14,11 +14,15 @@ from jobs.agent import attach, install, publications
 REPLAY = {"jobs-replay-of": "letter", "jobs-replay-item": 4, "jobs-replay-no": 2}
 
 
+def nothing() -> None:
+    """Be a task."""
+
+
 @pytest.fixture
 def app() -> Iterator[Celery]:
     app = Celery("stamps", broker="memory://", set_as_current=False)
     attach(app)
-    app.task(lambda: None, name="stamps.running", shared=False)
+    app.task(nothing, name="stamps.running", shared=False)
     yield app
     app.close()
 
