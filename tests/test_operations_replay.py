@@ -350,6 +350,38 @@ def test_a_batch_cut_off_by_a_crash_is_sent_once(carrier, clock, broker, monkeyp
     assert expected in event.text
 
 
+def test_a_batch_that_cannot_be_finished_holds_up_no_other_operation(
+    carrier, clock, broker, monkeypatch
+) -> None:
+    letters(2)
+    letters(2, queue="default")
+    broken = replay(clock, "queue:critical")
+    from jobs.operations import replaying
+
+    def fail(
+        self: replaying.Replaying, operation: Operation, *arguments: object, **options: object
+    ) -> object:
+        if operation.pk == broken.pk:
+            raise RuntimeError("a message nobody foresaw")
+        return original(self, operation, *arguments, **options)
+
+    original = replaying.Replaying._prepare
+    monkeypatch.setattr(replaying.Replaying, "_prepare", fail)
+    with pytest.raises(RuntimeError):
+        carrier.until(lambda: False)
+    replay(clock, "queue:default")
+
+    for _ in range(5):
+        with pytest.raises(RuntimeError):
+            carrier.once()
+
+    assert len(queued(broker, "default")) == 2
+    assert states(broken) == ["sending", "sending"]
+    monkeypatch.undo()
+    carrier.until(lambda: set(states(broken)) == {"sent"})
+    assert len(queued(broker, "critical")) == 2
+
+
 def test_a_runner_without_its_lease_sends_nothing(carrier, clock, broker) -> None:
     letters(2)
     replay(clock)

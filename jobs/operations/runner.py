@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Protocol
 
-from django.db import transaction
 from kombu import Connection
 
 from jobs.core.words import ItemState, OperationKind, OperationState
-from jobs.errors import LeaseLost
+from jobs.errors import BrokerUnavailable, LeaseLost
 from jobs.models import Operation, OperationEvent, OperationItem
 from jobs.operations.replaying import Replaying
 from jobs.operations.walking import Walking
@@ -57,13 +56,14 @@ class Runner:
             BrokerUnavailable: when a batch could not be sent; call again, it is resumed then.
         """
         lease.check()
+        troubles: list[Exception] = []
         if self._needs_recovery:
-            self._recover(now=now, lease=lease)
-            self._needs_recovery = False
+            # A batch that cannot be finished is tried again in the next round, and holds up no other operation.
+            troubles += self._recover(now=now, lease=lease)
+            self._needs_recovery = bool(troubles)
         running = list(Operation.objects.filter(state=OperationState.RUNNING).order_by("pk"))
         self._work = {pk: work for pk, work in self._work.items() if pk in {o.pk for o in running}}
         waits: list[float] = []
-        troubles: list[Exception] = []
         for operation in running:
             try:
                 seconds = self._work_of(operation).step(operation, now=now, lease=lease)
@@ -91,26 +91,41 @@ class Runner:
             self._work[operation.pk] = Replaying(self._connection, self._helper) if is_replay else Walking()
         return self._work[operation.pk]
 
-    def _recover(self, *, now: datetime, lease: HoldsDuty) -> None:
-        """Finish the batches that a crash or a broken connection left between claim and sent."""
+    def _recover(self, *, now: datetime, lease: HoldsDuty) -> list[Exception]:
+        """Finish the batches that a crash or a broken connection left between claim and sent.
+
+        Returns what went wrong with some of them.
+
+        Raises:
+            BrokerUnavailable: when none can be finished now.
+        """
         unfinished = (
             OperationItem.objects.filter(state=ItemState.SENDING)
             .order_by()
             .values_list("operation", "batch")
             .distinct()
         )
+        troubles: list[Exception] = []
         for operation_id, batch in sorted(unfinished):
             lease.check()
             operation = Operation.objects.get(pk=operation_id)
-            result = Replaying(self._connection, self._helper).finish_batch(operation, batch=batch, now=now)
-            with transaction.atomic():
-                OperationEvent.objects.create(
-                    operation=operation,
-                    at=now,
-                    actor=lease.holder,
-                    kind="resumed_after_crash",
-                    text=f"Batch {batch} was cut off while it was sent: {result}",
+            try:
+                result = Replaying(self._connection, self._helper).finish_batch(
+                    operation, batch=batch, now=now
                 )
+            except (BrokerUnavailable, LeaseLost):
+                raise
+            except Exception as error:  # noqa: BLE001 - returned, and raised once the others had their turn
+                troubles.append(error)
+                continue
+            OperationEvent.objects.create(
+                operation=operation,
+                at=now,
+                actor=lease.holder,
+                kind="resumed_after_crash",
+                text=f"Batch {batch} was cut off while it was sent: {result}",
+            )
             logger.warning(
                 "operation %s: batch %s was cut off while it was sent: %s", operation_id, batch, result
             )
+        return troubles
