@@ -208,6 +208,7 @@ def test_a_second_signal_stops_waiting(scene: Scene) -> None:
     ],
 )
 def test_a_dead_program_is_named_and_the_rest_stops(scene: Scene, code: str, sentence: str) -> None:
+    code = f"while not (here / 'one.pid').exists(): time.sleep(0.01)\n{code}"
     scene.start(f"phases = [lambda: [program('one', {SLEEPER!r}), program('two', {code!r})]]")
 
     status = scene.process.wait(timeout=20)
