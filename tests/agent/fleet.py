@@ -85,7 +85,9 @@ class Worker:
             **self.environment,
         }
         env.pop("DJANGO_SETTINGS_MODULE", None)
-        command = [sys.executable, "-m", *self.program, "worker", "-P", self.pool]
+        # Another interpreter runs the workers on another release of Celery.
+        python = os.environ.get("JOBS_TEST_WORKER_PYTHON", sys.executable)
+        command = [python, "-m", *self.program, "worker", "-P", self.pool]
         command += ["-c", str(self.concurrency), "-Q", self.queue, "-n", f"{uuid.uuid4().hex[:8]}@test"]
         command += ["-l", "INFO", "--without-gossip", "--without-mingle", *self.arguments]
         seen = self.log.stat().st_size if self.log.exists() else 0
