@@ -43,6 +43,7 @@ COLLECT_WAIT_SECONDS = 1.0
 # An operation starts within so long of its confirmation.
 IDLE_SECONDS = 0.25
 WORKERS_EVERY_SECONDS = 10.0
+WORKERS_SOON_SECONDS = 2.0
 RETENTION_EVERY_SECONDS = 60.0
 OUTCOMES_EVERY_SECONDS = 30.0
 
@@ -92,8 +93,9 @@ def workers_duty() -> Round:
     broker = connect()
 
     def refresh(_lease: HeldLease) -> float:
-        refresh_workers(broker, now=timezone.now())
-        return WORKERS_EVERY_SECONDS
+        answered = refresh_workers(broker, now=timezone.now())
+        # Soon again while nobody answers: a worker that starts now should not be missed for long.
+        return WORKERS_EVERY_SECONDS if answered else WORKERS_SOON_SECONDS
 
     return refresh
 

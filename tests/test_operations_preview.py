@@ -99,9 +99,9 @@ def test_letters_that_may_repeat_effects_chord_members_and_unread_bodies_are_cou
 
     found = headlines()
 
-    assert found["1 may repeat their effects."] == Level.WARNING
+    assert found["1 may repeat its effects."] == Level.WARNING
     assert found["2 belonged to a chord."] == Level.INFO
-    assert found["1 are replayed unread."] == Level.INFO
+    assert found["1 is replayed unread."] == Level.INFO
 
 
 def test_letters_chosen_by_hand_that_cannot_be_acted_on_are_counted_as_skipped() -> None:

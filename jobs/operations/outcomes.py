@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from jobs import conf
 from jobs.core.words import ItemState, LetterState
@@ -13,6 +13,8 @@ from jobs.models import DeadLetter, Operation, OperationItem
 from jobs.operations.counting import died_groups_count, item_counts
 
 _BATCH = 1_000
+# Reasons that the report of a replay names.
+_NAMED_REASONS = 2
 
 
 def give_up(items: QuerySet[OperationItem], *, detail: str, now: datetime) -> int:
@@ -64,4 +66,22 @@ def report(operation: Operation) -> str:
         (counts.get(ItemState.PENDING, 0), "not sent"),
     ]
     told = [f"{number:,} {words}" for number, words in parts if number]
-    return f"Of {total:,} replayed: {', '.join(told) or 'none left to send'}"
+    sentence = f"Of {total:,} replayed: {', '.join(told) or 'none left to send'}"
+    if counts.get(ItemState.REFUSED):
+        sentence += f". {_why_refused(operation)}"
+    return sentence
+
+
+def _why_refused(operation: Operation) -> str:
+    """Name what kept most of the refused letters back, as the broker or the message gave it."""
+    reasons = (
+        OperationItem.objects.filter(operation=operation, state=ItemState.REFUSED)
+        .exclude(detail="")
+        .values_list("detail")
+        .annotate(number=Count("pk"))
+        .order_by("-number", "detail")[: _NAMED_REASONS + 1]
+    )
+    named = [f"{detail.rstrip('.')}." for detail, _ in reasons[:_NAMED_REASONS]]
+    if len(reasons) > _NAMED_REASONS:
+        named.append("There are more reasons, on the letters.")
+    return " ".join(named) if named else "Each letter's page says why."

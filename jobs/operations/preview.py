@@ -256,16 +256,16 @@ def _may_repeat(selection: Selection, found: QuerySet[DeadLetter]) -> list[Check
     if not shares:
         return []
     whys = {
-        Reason.RESULT_NOT_STORED: "ran to its end",
-        Reason.TIMED_OUT: "was stopped while it ran",
-        Reason.WORKER_LOST: "lost its process while it ran",
+        Reason.RESULT_NOT_STORED: "ran to the end",
+        Reason.TIMED_OUT: "stopped in the middle by the time limit",
+        Reason.WORKER_LOST: "in the middle when the process died",
     }
     told = ", ".join(f"{share.count:,} {whys[Reason(share.name)]}" for share in shares)
     return [
         Check(
             Level.WARNING,
-            f"{sum(share.count for share in shares):,} may repeat their effects.",
-            f"They have no idempotency key, and what they did before they died cannot be seen: {told}.",
+            _counted(shares, "may repeat its effects.", "may repeat their effects."),
+            f"No idempotency key, and what was done before the death cannot be seen: {told}.",
             *_leave_out(selection, "reason", shares),
         )
     ]
@@ -314,8 +314,8 @@ def _unread(found: QuerySet[DeadLetter]) -> list[Check]:
     return [
         Check(
             Level.INFO,
-            f"{sum(share.count for share in shares):,} are replayed unread.",
-            f"Their bodies are {_names(shares)}: sent byte for byte, never opened here.",
+            _counted(shares, "is replayed unread.", "are replayed unread."),
+            f"Content type {_names(shares)}: sent byte for byte, never opened here.",
         )
     ]
 
@@ -327,6 +327,11 @@ def _leave_out(selection: Selection, qualifier: str, shares: list[search.Share])
     excluded = f"-{qualifier}:{','.join(quote(share.name) for share in shares)}"
     query = parse(selection.query, now=selection.frozen_at)
     return query.with_term(excluded), "Leave them out"
+
+
+def _counted(shares: list[search.Share], one: str, many: str) -> str:
+    number = sum(share.count for share in shares)
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _names(shares: list[search.Share]) -> str:
