@@ -115,7 +115,6 @@ def test_a_purge_survives_kill_9_and_counts_each_letter_once(place: RunopsPlace)
 
 def test_two_operators_and_a_script_at_once_send_each_letter_once(place: RunopsPlace) -> None:
     write_letters(500)
-    place.start_runops()
     gate = threading.Barrier(3)
     results: list[str] = []
 
@@ -133,6 +132,8 @@ def test_two_operators_and_a_script_at_once_send_each_letter_once(place: RunopsP
         thread.start()
     for thread in threads:
         thread.join()
+    # Only now, so that all three select all of the letters, however slow one of them starts.
+    place.start_runops()
     wait_until(
         lambda: Operation.objects.filter(is_materialised=True).count() == Operation.objects.count(),
         seconds=30,
