@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import struct
 import time
+from binascii import b2a_base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -85,25 +87,29 @@ class Batch:
             self.others[(name, *args)] = None
 
     def encode(self, channel: Any) -> None:
-        """Let kombu prepare every message, and route one of each queue and priority.
+        """Let kombu prepare and route one message of each queue and priority, and write the others alike.
 
         Where a message goes depends on these two alone, so the others of the kind join the first.
         """
-        lists: dict[tuple[str, Any], list[str]] = {}
+        kinds: dict[tuple[str, Any], tuple[list[str], str]] = {}
+        is_base64 = channel.body_encoding == "base64"
+        tags = _delivery_tags(len(self.messages))
         for position, message in enumerate(self.messages):
             kind = (message.queue, message.priority)
             try:
-                if kind not in lists:
+                found = kinds.get(kind)
+                if found is None:
                     _hand_over(channel, message, _publish_batch=self)
-                    lists[kind] = self._last
+                    kinds[kind] = self._last, _routing_text(channel, message)
                     continue
-                prepared = _prepare(channel, message)
-                channel._inplace_augment_message(prepared, "", message.queue)
-                try:
-                    payload = _encode(prepared)
-                except TypeError:
+                payloads, routing = found
+                if is_base64 and _ROUTING_PROPERTIES.isdisjoint(message.properties):
+                    payload = _written(message, routing, next(tags))
+                else:
+                    prepared = _prepare(channel, message)
+                    channel._inplace_augment_message(prepared, "", message.queue)
                     payload = kombu_dumps(prepared)
-                lists[kind].append(payload)
+                payloads.append(payload)
             except _NO_FORM as error:
                 self.refused[position] = _no_form(error)
 
@@ -196,9 +202,58 @@ def _hand_over(channel: Any, message: Outgoing, **options: Any) -> None:
     channel.basic_publish(_prepare(channel, message), exchange="", routing_key=message.queue, **options)
 
 
+# What kombu adds to the properties of a message on its way, in this order.
+_ROUTING_PROPERTIES = frozenset({"delivery_info", "priority", "body_encoding", "delivery_tag"})
 # kombu's own encoder builds itself anew for each message; this writes the same text for plain values.
 # Headers come from JSON and so hold no cycle.
 _encode = json.JSONEncoder(check_circular=False).encode
+
+
+def _delivery_tags(count: int) -> Iterator[str]:
+    """Yield version 4 UUIDs, as kombu's tags are, from one read of the system's randomness."""
+    digits = os.urandom(16 * count).hex()
+    for at in range(0, 32 * count, 32):
+        yield (
+            f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}"
+            f"-a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + 32]}"
+        )
+
+
+def _routing_text(channel: Any, message: Outgoing) -> str:
+    """Return the properties that kombu adds, but for the value of the last, the delivery tag."""
+    values = {
+        "delivery_info": {"exchange": "", "routing_key": message.queue},
+        "priority": message.priority or channel.default_priority,
+        "body_encoding": "base64",
+        "delivery_tag": "",
+    }
+    return _encode(values)[1:-2]
+
+
+def _written(message: Outgoing, routing: str, tag: str) -> str:
+    """Write the text that kombu's Redis transport puts on a list: a fourth of kombu's own time for it."""
+    properties = message.properties
+    try:
+        headers = _encode(message.headers)
+        if properties.keys() == {"correlation_id", "delivery_mode"}:
+            # Nearly all have these two.
+            first_properties = (
+                f'{{"delivery_mode": {_encode(properties["delivery_mode"])},'
+                f' "correlation_id": {_encode(properties["correlation_id"])}'
+            )
+        else:
+            first_properties = _encode({"delivery_mode": 2, **properties})[:-1]
+    except TypeError:
+        headers = kombu_dumps(message.headers)
+        first_properties = kombu_dumps({"delivery_mode": 2, **properties})[:-1]
+    return (
+        f'{{"body": "{b2a_base64(message.body, newline=False).decode("ascii")}",'
+        f' "content-encoding": {_encode(message.content_encoding)},'
+        f' "content-type": {_encode(message.content_type)},'
+        f' "headers": {headers}, "properties": {first_properties}, {routing}{tag}"}}}}'
+    )
+
+
 # What encoders raise about a value that has no form in the broker's protocol.
 _NO_FORM = (TypeError, ValueError, struct.error, FrameSyntaxError)
 

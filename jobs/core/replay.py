@@ -192,10 +192,9 @@ def explain_mismatch(parameters: Mapping[str, Any], args: Sequence[Any], kwargs:
 
 def _headers(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Copy the headers without the broker's marks, and without compression: kombu decompressed the body."""
-    headers = dict(stored)
-    for name in headers.keys() & _DROPPED_HEADERS:
-        del headers[name]
-    return headers
+    if _DROPPED_HEADERS.isdisjoint(stored):
+        return dict(stored)
+    return {name: value for name, value in stored.items() if name not in _DROPPED_HEADERS}
 
 
 def _is_still_compressed(message: StoredMessage) -> bool:

@@ -475,8 +475,8 @@ def _stored(row: rows.MessageRow) -> tuple[str, replay.StoredMessage, int]:
     return _hyphenated(letter_uuid), message, replays
 
 
-# json.loads looks at its options for every text.
-_decode = json.JSONDecoder().decode
+# json.loads looks at its options for every text, and for spaces that JSONTextField does not write.
+_decode = json.JSONDecoder().raw_decode
 
 
 def _hyphenated(letter_uuid: object) -> str:
@@ -488,7 +488,7 @@ def _hyphenated(letter_uuid: object) -> str:
 
 
 def _header_values(text: str) -> dict[str, Any]:
-    values: dict[str, Any] = _decode(text)
+    values: dict[str, Any] = _decode(text)[0]
     # Tagged values are rare, and looking for them in every header of 100,000 letters is not cheap.
     if '"__' in text:
         values = wire.from_json_value(values)
