@@ -194,7 +194,7 @@ def _waiting(content: Arguments) -> list[str]:
 
 def _remarks(letter: DeadLetter) -> list[AuditEntry]:
     replays = OperationItem.objects.filter(letter=letter).values("operation")
-    rows = AuditEntry.objects.filter(Q(letter=letter) | Q(operation__in=replays)).select_related(
-        "user", "operation"
-    )
+    # Of a replay of many letters only its start belongs to each; the operation's page has its controls.
+    started = Q(operation__in=replays, action="replay")
+    rows = AuditEntry.objects.filter(Q(letter=letter) | started).select_related("user", "operation")
     return list(rows[:REMARKS_SHOWN])

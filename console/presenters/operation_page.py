@@ -15,6 +15,8 @@ from jobs.operations import Progress, StageRow
 
 LOG_SHOWN = 200
 LIST_SIZE = 30
+# Somebody who comes back later undoes a purge by the button of its page, with a reason.
+UNDO_OFFERED = timedelta(hours=1)
 ACTIVE = frozenset({OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED})
 # The icon and tone of a line in the log, by its kind.
 EVENT_LOOKS: dict[str, tuple[str, str]] = {
@@ -72,6 +74,7 @@ class LogLine:
     event: OperationEvent
     icon: str
     tone: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +94,15 @@ class OperationPage:
     log: list[LogLine]
     log_left_out: int
     left_words: str
+    lasted_words: str
     ends_at: datetime | None
     is_active: bool
     keeps_changing: bool
     is_replay: bool
     can_continue: bool
     can_restore: int
+    offers_undo: bool
+    only_letter: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +229,11 @@ def present(
         percent=_percent(moved + progress.skipped + progress.refused, progress.total),
         parts=_parts(progress),
         figures=_figures(operation, progress, finished),
-        stages=[_stage(row, ends_at) for row in progress.stages],
+        stages=[_stage(row, operation, ends_at) for row in progress.stages],
         log=[_log_line(event) for event in events],
         log_left_out=max(0, events_total - len(events)),
         left_words=_left(operation, progress),
+        lasted_words=_lasted(operation),
         ends_at=ends_at,
         is_active=is_active,
         # After a cancel the outcomes of what was sent still come.
@@ -234,6 +241,8 @@ def present(
         is_replay=is_replay,
         can_continue=_can_continue(operation, progress),
         can_restore=restorable,
+        offers_undo=bool(restorable) and _has_just_ended(operation, now),
+        only_letter=_only_letter(operation),
     )
 
 
@@ -343,8 +352,27 @@ def _left(operation: Operation, progress: Progress) -> str:
     return f"about {duration(max(1, round(progress.seconds_left)))} left"
 
 
-def _stage(row: StageRow, ends_at: datetime | None) -> Stage:
-    icon, tone, word = STAGE_LOOKS[row.state]
+def _lasted(operation: Operation) -> str:
+    """Say how long an operation that has ended took."""
+    if operation.started_at is None or operation.ended_at is None:
+        return ""
+    seconds = (operation.ended_at - operation.started_at).total_seconds()
+    return duration(round(seconds)) if seconds >= 1 else "less than 1 s"
+
+
+def _has_just_ended(operation: Operation, now: datetime) -> bool:
+    return operation.ended_at is not None and now - operation.ended_at < UNDO_OFFERED
+
+
+def _only_letter(operation: Operation) -> str:
+    """Return the id of the letter when the operation was asked for one alone."""
+    ids = operation.selection.get("ids") if isinstance(operation.selection, dict) else None
+    return str(ids[0]) if ids and len(ids) == 1 else ""
+
+
+def _stage(row: StageRow, operation: Operation, ends_at: datetime | None) -> Stage:
+    is_held = row.state == "running" and operation.state == OperationState.PAUSED
+    icon, tone, word = ("pause", "grey", "Paused") if is_held else STAGE_LOOKS[row.state]
     size = count_of(row.planned, "letter")
     if row.size is None and row.number > 1:
         size += ", the rest"
@@ -354,7 +382,9 @@ def _stage(row: StageRow, ends_at: datetime | None) -> Stage:
 
 def _log_line(event: OperationEvent) -> LogLine:
     icon, tone = EVENT_LOOKS.get(event.kind, ("info", "second"))
-    return LogLine(event, icon, tone)
+    # The link to the letter stands behind the text; its id need not stand before it as well.
+    text = event.text.removeprefix(f"{event.letter.short_id} ") if event.letter else event.text
+    return LogLine(event, icon, tone, text)
 
 
 def _can_continue(operation: Operation, progress: Progress) -> bool:

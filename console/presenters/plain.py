@@ -86,9 +86,11 @@ def short_task(task: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in words: "0.4 s", "64 s", "3 min 35 s", "2 h 41 min", "3 days"."""
-    if seconds < 0:
+    """Return a time span in words: "4 ms", "0.4 s", "64 s", "3 min 35 s", "2 h 41 min", "3 days"."""
+    if seconds <= 0:
         return "0 s"
+    if seconds < 0.01:
+        return f"{max(1, round(seconds * 1000))} ms"
     if seconds < 10:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
     if seconds < 90:

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
@@ -19,6 +18,7 @@ from django.views.decorators.http import require_GET
 
 from console.actors import actor_of
 from console.forms.triage import NoteForm
+from console.htmx import STOP_POLLING, render_page, wants_partial
 from console.methods import acts_on
 from console.permissions import requires
 from console.presenters import letter_page as presenter
@@ -27,7 +27,7 @@ from console.presenters.plain import either, short_task, visible
 from jobs import search, triage
 from jobs.core import query
 from jobs.core.query import Query, QuerySyntaxError
-from jobs.core.words import REASON_MEANINGS, Reason
+from jobs.core.words import REASON_MEANINGS, LetterState, Reason
 from jobs.models import DeadLetter
 from jobs.search import Neighbours
 from jobs.triage import TriageRefused
@@ -81,7 +81,7 @@ def note(request: HttpRequest, letter_id: uuid.UUID) -> HttpResponse:
     except TriageRefused as refused:
         return _page(request, letter, note_text=text, note_error=str(refused), status=422)
     messages.success(request, "The note is kept.")
-    return HttpResponseRedirect(letter_url(letter, request.POST.get("q", "")) + "#notes")
+    return HttpResponseRedirect(letter_url(letter, request.POST.get("q")) + "#notes")
 
 
 def find_or_404(letter_id: uuid.UUID) -> DeadLetter:
@@ -102,7 +102,7 @@ def find_or_404(letter_id: uuid.UUID) -> DeadLetter:
 def letter_url(letter: DeadLetter, q: str | None = None) -> str:
     """Return the address of a letter's page within a search."""
     address = reverse("console:letter", args=[letter.uuid])
-    return f"{address}?{urlencode({'q': q})}" if q else address
+    return address if q is None else f"{address}?{urlencode({'q': q})}"
 
 
 def _page(
@@ -134,17 +134,23 @@ def _page(
         "older_url": letter_url(neighbours.older, q) if neighbours and neighbours.older else "",
         "notice_url": _notice_url(page.notice.href),
         "letter_url": letter_url(letter, q),
+        "live_url": request.get_full_path() if request.method == "GET" else letter_url(letter, q),
         "short_task": visible(short_task(letter.task), keep=""),
         "reason_meaning": REASON_MEANINGS[Reason(letter.reason)],
         "never_ran": letter.reason in letter_story.NEVER_RAN,
-        **_actions(request, letter, page),
+        **_actions(request, letter, page, q if searched is not None else None),
         "note_text": note_text,
         "note_error": note_error,
     }
-    return render(request, "letter/page.html", context, status=status)
+    if wants_partial(request) and letter.state != LetterState.REPLAYING:
+        # The last answer still carries how it ended.
+        status = STOP_POLLING
+    return render_page(request, "letter/page.html", "letter/_answer.html", context, status=status)
 
 
-def _actions(request: HttpRequest, letter: DeadLetter, page: presenter.LetterPage) -> dict[str, Any]:
+def _actions(
+    request: HttpRequest, letter: DeadLetter, page: presenter.LetterPage, q: str | None
+) -> dict[str, Any]:
     """Return the addresses of the actions and why some are refused, each reason once."""
     refused = {
         action: letter_story.refusal(letter, action, page.items) for action in ("replay", "edit", "purge")
@@ -161,14 +167,15 @@ def _actions(request: HttpRequest, letter: DeadLetter, page: presenter.LetterPag
     reasons = list(dict.fromkeys(reason for reason in refused.values() if reason))
     if lacking:
         reasons.append(f"Your role does not allow {either(lacking)}. Ask an admin.")
+    chosen = urlencode({"id": str(letter.uuid), **({} if q is None else {"q": q})})
     return {
         "refused_replay": refused["replay"],
         "refused_edit": refused["edit"],
         "refused_purge": refused["purge"],
         "refusals": reasons,
-        "replay_url": f"{reverse('console:replay')}?id={letter.uuid}",
-        "purge_url": f"{reverse('console:purge')}?id={letter.uuid}",
-        "restore_url": f"{reverse('console:restore')}?id={letter.uuid}",
+        "replay_url": f"{reverse('console:replay')}?{chosen}",
+        "purge_url": f"{reverse('console:purge')}?{chosen}",
+        "restore_url": f"{reverse('console:restore')}?{chosen}",
         "edit_url": reverse("console:letter-edit", args=[letter.uuid]),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +19,10 @@ from console.htmx import render_page
 from console.permissions import requires
 from jobs import search
 from jobs.core import query as core_query
-from jobs.core.query import Query, QuerySyntaxError, quote
+from jobs.core.query import Query, QuerySyntaxError, quote, quote_pattern
 from jobs.core.words import GroupState
 from jobs.errors import QueryError
+from jobs.models import DeadLetter
 from jobs.overview import STILL_FAILING
 from jobs.search import summary
 
@@ -216,10 +218,28 @@ def _head(box: SearchBox, total: int | None, *, now: datetime) -> dict[str, Any]
         "live_url": box.address(box.text, after=str(newest)),
         "is_searching": bool(query.terms),
         "total_without_search": search.count(_everything(now)) if not total else None,
+        "wider_searches": [] if total else _wider(box, now),
         "shorter_searches": [
             (chip.text, chip.without) for chip in box.chips if chip.text in {t.canonical for t in query.terms}
         ],
     }
+
+
+def _wider(box: SearchBox, now: datetime) -> list[tuple[str, str, int]]:
+    """Return searches that take a name for a part of one, and find something: ``task:charge`` and the like."""
+    assert box.query is not None  # noqa: S101 - only a search that was read finds nothing
+    found = []
+    for term in box.query.terms:
+        if term.qualifier not in {"task", "queue", "worker"} or term.negated or len(term.values) != 1:
+            continue
+        (name,) = term.values
+        if "*" in name:
+            continue
+        wider = f"{term.qualifier}:{quote_pattern(('', name, ''))}"
+        text = f"{box.query.without(term)} {wider}".strip()
+        if number := search.count(core_query.parse(text, now=now)):
+            found.append((wider, box.address(text), number))
+    return found[:2]
 
 
 def _everything(now: datetime) -> Query:
@@ -238,14 +258,14 @@ def _sentence(query: Query, total: int, group_count: int, now: datetime) -> str:
     extent = summary.extent(query)
     if extent is None:
         return f"{matches}, in {groups}."
-    first, last = (times.clock(moment, now=now) for moment in extent)
-    died = f"They died between {first} and {last} UTC." if total > 1 else f"It died at {last} UTC."
-    return f"{matches}, in {groups}. {died}"
+    first, last = times.clock_range(*extent, now=now)
+    if first != last:
+        return f"{matches}, in {groups}. They died between {first} and {last} UTC."
+    return f"{matches}, in {groups}. {'It' if total == 1 else 'They'} died at {last} UTC."
 
 
 def _window_words(query: Query, now: datetime) -> str:
-    start, end = search.period(query, now=now)
-    return f"{times.clock(start, now=now)}–{times.clock(end, now=now)}"
+    return "–".join(times.clock_range(*search.period(query, now=now), now=now))
 
 
 def _segments(
@@ -281,8 +301,27 @@ def _asks_for_news(request: HttpRequest) -> bool:
 
 
 def _news(request: HttpRequest, box: SearchBox) -> HttpResponse:
-    """Answer the poll: how many more match since the page was drawn, and the count in the side bar."""
+    """Answer the poll: how many more match since the page was drawn, which rows changed, the side bar's count."""
     assert box.query is not None  # noqa: S101 - the caller has looked
-    newer = summary.newer_count(box.query, after_id=int(request.GET["after"][:18]))
-    context = {"newer": newer, "href": search_form.address(box.path, box.text, **dict(box.kept)), "oob": True}
+    context = {
+        "newer": summary.newer_count(box.query, after_id=int(request.GET["after"][:18])),
+        "href": search_form.address(box.path, box.text, **dict(box.kept)),
+        "changed": _changed_rows(request.GET.get("rows", "")),
+        "box": box,
+        "oob": True,
+    }
     return render(request, "letters/_news.html", context)
+
+
+def _changed_rows(rows: str) -> list[DeadLetter]:
+    """Return the letters of a page that are not as its rows show them: "<id>:<state>.<deaths>", comma-separated."""
+    shown: dict[uuid.UUID, str] = {}
+    for row in rows.split(",")[:PAGE_SIZE]:
+        text, _, version = row.partition(":")
+        try:
+            shown[uuid.UUID(text)] = version
+        except ValueError:
+            # No page of ours sent this, so no row waits for an answer.
+            continue
+    found = DeadLetter.objects.filter(uuid__in=shown).defer(*search.HEAVY_COLUMNS)
+    return [letter for letter in found if shown[letter.uuid] != f"{letter.state}.{letter.deaths}"]

@@ -203,9 +203,8 @@ def _page(
         "page": page,
         "operation": operation,
         "progress": page.progress,
-        "chart": json.dumps(operation_charts.sent(page.progress, now=now))
-        if page.progress.sent_series
-        else "",
+        # There from the beginning, so that nothing under it moves when the first letter is sent.
+        "chart": json.dumps(operation_charts.sent(page.progress, now=now)) if page.is_replay else "",
         "chart_rows": operation_charts.table(page.progress, now=now),
         "rate": operation.rate_per_second,
         "cancel_url": reverse("console:operation-cancel", args=[operation.pk]),
@@ -220,4 +219,4 @@ def _page(
     # The last answer still carries what changed; after it nothing will.
     if status == 200 and not page.keeps_changing:
         status = STOP_POLLING
-    return render_page(request, "operations/page.html", "operations/_region.html", context, status=status)
+    return render_page(request, "operations/page.html", "operations/_answer.html", context, status=status)

@@ -29,7 +29,7 @@ function sayLive() {
   live.toggleAttribute("data-held", held !== "");
   live.toggleAttribute("data-late", failedSince !== 0);
   let text;
-  if (isOver) text = "It has ended; nothing changes here";
+  if (isOver) text = live.dataset.over || "It has ended; nothing changes here";
   else if (held) text = held;
   else if (failedSince) text = `No answer for ${span((Date.now() - failedSince) / 1000)}`;
   else text = `Live, ${span((Date.now() - answeredAt) / 1000)} ago`;
@@ -82,8 +82,10 @@ function ago(moment, now) {
   return seconds >= 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
 }
 
-// Browsers' clocks are wrong; the server's time of this page is not.
-const skew = Date.parse(page.dataset.now || "") - Date.now() || 0;
+// Browsers' clocks are wrong; the server's time of this page is not, unless the page is an old one from the cache.
+const isOld = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
+const lag = Date.parse(page.dataset.now || "") - Date.now() || 0;
+const skew = isOld || Math.abs(lag) < 3000 ? 0 : lag;
 
 function tellTimes() {
   const now = new Date(Date.now() + skew);
@@ -106,6 +108,10 @@ const TOAST_SECONDS = 6;
 function startToasts() {
   for (const toast of document.querySelectorAll("[data-toast]:not([data-started])")) {
     toast.setAttribute("data-started", "");
+    if (toast.dataset.toastKey && sessionStorage.getItem(toast.dataset.toastKey)) {
+      toast.remove();
+      continue;
+    }
     // One that offers a way back, or says what went wrong, waits to be dismissed.
     if (toast.querySelector("form, a") || toast.matches(".toast-error, .toast-warning")) continue;
     setTimeout(() => toast.remove(), TOAST_SECONDS * 1000);
@@ -134,7 +140,10 @@ document.addEventListener("click", async (event) => {
     return;
   }
   if (target.closest("[data-dismiss]")) {
-    target.closest("[data-toast]").remove();
+    const dismissed = target.closest("[data-toast]");
+    // A page that shows it again after a reload does not ask again.
+    if (dismissed.dataset.toastKey) sessionStorage.setItem(dismissed.dataset.toastKey, "dismissed");
+    dismissed.remove();
     return;
   }
   if (target.closest("[data-keys]")) {

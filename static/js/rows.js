@@ -129,6 +129,28 @@ if (list) {
     row.setAttribute("data-cursor", "");
   });
 
+  // The poll says which rows the page shows and how, and is answered those that have changed since.
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (!event.detail.elt.hasAttribute("data-poll")) return;
+    const shown = rows().filter((row) => row.dataset.version);
+    if (shown.length) {
+      event.detail.parameters.rows = shown.map((row) => `${row.dataset.rowOf}:${row.dataset.version}`).join(",");
+    }
+  });
+  // A row that is drawn anew keeps the cursor and the focus.
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    const row = event.detail.target;
+    const fresh = event.detail.fragment?.querySelector?.("[data-row-of]");
+    if (!fresh || !row.matches("[data-row-of]")) return;
+    fresh.toggleAttribute("data-cursor", row.hasAttribute("data-cursor"));
+    fresh.toggleAttribute("data-focused", row.contains(document.activeElement));
+  });
+  document.addEventListener("htmx:oobAfterSwap", () => {
+    const fresh = list.querySelector("[data-focused]");
+    fresh?.removeAttribute("data-focused");
+    fresh?.querySelector(".row-link")?.focus({ preventScroll: true });
+  });
+
   // Back from another page the browser restores ticks.
   window.addEventListener("pageshow", say);
   say();

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests import night
 from tests.factories import make_letter
+from tests.web.browsing import open_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 PAGES = [
@@ -28,50 +26,9 @@ PAGES = [
 ]
 
 
-@pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    return {**browser_type_launch_args, "executable_path": "/usr/bin/chromium", "args": ["--no-sandbox"]}
-
-
 @pytest.fixture
-def console_url(live_server) -> str:
-    """Serve the console with the night of the pictures."""
-    night.seed(now=datetime.now(UTC))
-    return str(live_server.url)
-
-
-class Problems(list[str]):
-    """What the browser complained about."""
-
-
-def open_page(browser: Browser, console_url: str, **options: Any) -> tuple[Page, Problems]:
-    """Log in as Mara; collect errors of scripts and violations of the policy."""
-    page = browser.new_context(base_url=console_url, **options).new_page()
-    problems = Problems()
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if "Content Security" in message.text else None,
-    )
-    page.goto("/login/")
-    page.get_by_label("Name").fill("mara")
-    page.get_by_label("Password").fill(night.PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    page.wait_for_url(f"{console_url}/")
-    return page, problems
-
-
-@pytest.fixture
-def opened(browser, console_url) -> Iterator[tuple[Page, Problems]]:
-    page, problems = open_page(browser, console_url, viewport={"width": 1440, "height": 1000})
-    yield page, problems
-    page.context.close()
-    assert problems == []
-
-
-@pytest.fixture
-def page(opened) -> Page:
-    return opened[0]
+def page(console_page) -> Page:
+    return console_page
 
 
 def query_of(page: Page) -> str:

@@ -1,0 +1,38 @@
+"""The browser of the tests and a console with the night of the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests import night
+from tests.web.browsing import Problems, open_page
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    return {**browser_type_launch_args, "executable_path": "/usr/bin/chromium", "args": ["--no-sandbox"]}
+
+
+@pytest.fixture
+def console_url(live_server) -> str:
+    """Serve the console with the night of the pictures."""
+    night.seed(now=datetime.now(UTC))
+    return str(live_server.url)
+
+
+@pytest.fixture
+def opened(browser, console_url) -> Iterator[tuple[Page, Problems]]:
+    page, problems = open_page(browser, console_url, viewport={"width": 1440, "height": 1000})
+    yield page, problems
+    page.context.close()
+    assert problems == []
+
+
+@pytest.fixture
+def console_page(opened) -> Page:
+    return opened[0]
