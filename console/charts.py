@@ -263,9 +263,10 @@ def _selection(
         }
         for x in (x0, x1)
     ]
-    words = "–".join(
-        (times.clock(since, now=now) if since else "start", times.clock(until, now=now) if until else "now")
-    )
+    if since and until:
+        words = "–".join(times.clock_range(since, until, now=now))
+    else:
+        words = f"{times.clock(since, now=now) if since else 'start'}–{times.clock(until, now=now) if until else 'now'}"
     label = {
         "xref": "x",
         "yref": "paper",
@@ -291,8 +292,6 @@ def _summary(totals: Sequence[int], start: datetime, width: timedelta, now: date
     top = max(totals)
     number = totals.index(top)
     begin = start + width * number
-    return (
-        f"{total:,} died between {times.clock(start, now=now)} and "
-        f"{times.clock(start + width * len(totals), now=now)} UTC; "
-        f"most from {times.clock(begin, now=now)} to {times.clock(begin + width, now=now)}: {top:,}."
-    )
+    first, last = times.clock_range(start, start + width * len(totals), now=now)
+    top_first, top_last = times.clock_range(begin, begin + width, now=now)
+    return f"{total:,} died between {first} and {last} UTC; most from {top_first} to {top_last}: {top:,}."

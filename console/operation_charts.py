@@ -11,6 +11,8 @@ from jobs.operations import Progress, StageRow
 _PARTS = (("Done", "@c-done"), ("Died again", "@c-dead"), ("Waiting or unknown", "@c-4"))
 # A replay of a few seconds would otherwise be a wall of two bars.
 _LEAST_BUCKETS = 30
+# Two labels closer than this share of the axis would stand on each other.
+_LABEL_SHARE = 0.05
 
 
 def sent(progress: Progress, *, now: datetime) -> Figure:
@@ -29,14 +31,13 @@ def sent(progress: Progress, *, now: datetime) -> Figure:
     layout["dragmode"] = False
     layout["yaxis"]["tickformat"] = "~g"
     layout["xaxis"] |= {"type": "date", "nticks": 5, "hoverformat": "%H:%M:%S"}
-    if series:
-        begin = series[0].start
-        end = max(series[-1].start + width, begin + width * _LEAST_BUCKETS)
-        layout["xaxis"]["range"] = [plot_time(begin), plot_time(end)]
-        # Room above the bars for the names of the stages.
-        top = max(bucket.done + bucket.died + bucket.waiting for bucket in series) / progress.bucket_seconds
-        layout["yaxis"]["range"] = [0, top * 1.25]
-        layout |= _stages(progress.stages)
+    begin = series[0].start if series else now
+    end = max(series[-1].start + width if series else now, begin + width * _LEAST_BUCKETS)
+    layout["xaxis"]["range"] = [plot_time(begin), plot_time(end)]
+    tops = [bucket.done + bucket.died + bucket.waiting for bucket in series] or [progress.bucket_seconds]
+    # Room above the bars for the names of the stages.
+    layout["yaxis"]["range"] = [0, max(tops) / progress.bucket_seconds * 1.25]
+    layout |= _stages(progress.stages, least_apart=(end - begin) * _LABEL_SHARE)
     return {
         "data": [
             {
@@ -73,8 +74,8 @@ def _rate(number: int, seconds: int) -> float | None:
     return round(number / seconds, 3) if number else None
 
 
-def _stages(stages: list[StageRow]) -> Figure:
-    """Mark where each stage began, with its size."""
+def _stages(stages: list[StageRow], *, least_apart: timedelta) -> Figure:
+    """Mark where each stage began, with its size; stages that began together share one label."""
     begun = [stage for stage in stages if stage.started_at is not None] if len(stages) > 1 else []
     lines = [
         {
@@ -90,20 +91,27 @@ def _stages(stages: list[StageRow]) -> Figure:
         for stage in begun
         if stage.started_at is not None and (x := plot_time_of(stage.started_at))
     ]
+    marks: list[tuple[datetime, list[str]]] = []
+    for stage in begun:
+        assert stage.started_at is not None  # noqa: S101 - only those are in the list
+        size = "all" if stage.size is None else f"{stage.size:,}"
+        if marks and stage.started_at - marks[-1][0] < least_apart:
+            marks[-1][1].append(size)
+        else:
+            marks.append((stage.started_at, [size]))
     labels = [
         {
-            "x": plot_time_of(stage.started_at),
+            "x": plot_time_of(at),
             "y": 1,
             "xref": "x",
             "yref": "paper",
-            "text": "all" if stage.size is None else f"{stage.size:,}",
+            "text": ", ".join(sizes),
             "showarrow": False,
             "xanchor": "left",
             "yanchor": "top",
             "xshift": 3,
             "font": {"size": 11, "color": "@ink-3"},
         }
-        for stage in begun
-        if stage.started_at is not None
+        for at, sizes in marks
     ]
     return {"shapes": lines, "annotations": labels}

@@ -63,7 +63,9 @@ def _deaths(overview: Overview, *, now: datetime) -> str:
     if in_groups == died:
         which = "The job" if died == 1 else f"All {died:,} jobs"
         return f"{which} that died in the last hour belong{'s' if died == 1 else ''} to {groups}{where}."
-    return f"{in_groups:,} of the {jobs} that died in the last hour belong to {groups}{where}."
+    still = f"{groups} that still {'fails' if len(overview.groups) == 1 else 'fail'}"
+    are = "is a dead letter" if in_groups == 1 else "are dead letters"
+    return f"{in_groups:,} of the {jobs} that died in the last hour {are} of {still}{where}."
 
 
 def _count(number: int, one: str, many: str) -> str:

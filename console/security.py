@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
+from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.http import url_has_allowed_host_and_scheme
 
 # No inline script or style, no eval, nothing from elsewhere. plotly.js draws under it because
 # base.html gives css/charts.css the id that it looks for before it injects its own.
@@ -44,9 +48,18 @@ class LoginMiddleware(LoginRequiredMiddleware):
     def handle_no_permission(  # type: ignore[override]
         self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]
     ) -> HttpResponseBase:
-        """Tell htmx to reload the page instead of swapping the login into a part of it."""
+        """Tell htmx to reload the page; lead somebody who acted back to the page they acted on."""
         if request.headers.get("HX-Request") == "true":
             response = HttpResponse(status=204)
             response.headers["HX-Refresh"] = "true"
             return response
-        return super().handle_no_permission(request, view_func)
+        if request.method != "POST":
+            return super().handle_no_permission(request, view_func)
+        # The address of an action shows nothing by itself; the page with its button does.
+        messages.warning(request, "The session had ended before that, so nothing was done.")
+        page = request.headers.get("Referer", "")
+        is_ours = url_has_allowed_host_and_scheme(
+            page, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+        )
+        path = urlsplit(page)._replace(scheme="", netloc="").geturl() if is_ours else request.get_full_path()
+        return redirect_to_login(path)

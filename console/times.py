@@ -45,6 +45,14 @@ def clock(moment: datetime, *, now: datetime, seconds: bool = False) -> str:
     return words if moment.date() == now.astimezone(UTC).date() else f"{day(moment, now=now)} {words}"
 
 
+def clock_range(start: datetime, end: datetime, *, now: datetime) -> tuple[str, str]:
+    """Say two times of day, to the second where the minute alone would not tell them apart."""
+    first, last = clock(start, now=now), clock(end, now=now)
+    if first != last:
+        return first, last
+    return clock(start, now=now, seconds=True), clock(end, now=now, seconds=True)
+
+
 def exact(moment: datetime) -> str:
     """Write the moment to the second, in UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -66,17 +66,7 @@ class ReplayForm(WhyForm):
 
     # A range input always has a value, so the number field beside it is what counts.
     rate = forms.CharField(required=False, max_length=20)
-    stop_above_percent = forms.IntegerField(
-        min_value=0,
-        max_value=100,
-        initial=20,
-        error_messages={
-            "required": "Write a share from 0 to 100 %.",
-            "invalid": "Write a whole number from 0 to 100.",
-            "min_value": "%(show_value)s is not a share. Write a number from 0 to 100.",
-            "max_value": "%(show_value)s is not a share. Write a number from 0 to 100.",
-        },
-    )
+    stop_above_percent = forms.CharField(required=False, max_length=20, strip=True, initial="20")
     target_queue = forms.CharField(required=False, max_length=255, strip=True)
     keeps_task_id = forms.BooleanField(required=False)
     accepts_effects = forms.BooleanField(required=False)
@@ -96,6 +86,18 @@ class ReplayForm(WhyForm):
     def clean_rate(self) -> float | None:
         """Read letters a second; empty means as fast as the broker takes them."""
         return read_rate(self.cleaned_data["rate"])
+
+    def clean_stop_above_percent(self) -> int:
+        """Read the share of a stage that may die again, in percent."""
+        text: str = self.cleaned_data["stop_above_percent"]
+        if not text:
+            raise forms.ValidationError("Write a share from 0 to 100 %.")
+        digits = text.removesuffix("%").strip()
+        if not (digits.isascii() and digits.isdecimal()) or int(digits) > 100:
+            raise forms.ValidationError(
+                f"“{text[:20]}” is not a share. Write a whole number of percent from 0 to 100."
+            )
+        return int(digits)
 
     def clean_target_queue(self) -> str:
         """Accept only a queue that an online worker reads: elsewhere the letters would lie unread."""

@@ -180,12 +180,16 @@ def _windows(path: str, query: Query, kept: dict[str, str], now: datetime) -> li
     ]
     windows.append(Window("All", address(path, without_times, **kept), not since and not until))
     if (since or until) and not any(window.is_current for window in windows):
-        words = [
-            times.clock(moment, now=now) if moment is not None else edge
-            for moment, edge in ((query.since, "start"), (query.until, "now"))
-        ]
-        windows.append(Window("–".join(words), address(path, query.text, **kept), True))
+        windows.append(Window(_window_words(query, now), address(path, query.text, **kept), True))
     return windows
+
+
+def _window_words(query: Query, now: datetime) -> str:
+    if query.since is not None and query.until is not None:
+        return "–".join(times.clock_range(query.since, query.until, now=now))
+    if query.since is not None:
+        return f"{times.clock(query.since, now=now)}–now"
+    return f"start–{times.clock(query.until, now=now)}" if query.until is not None else ""
 
 
 def argument_qualifier(previews: list[str]) -> str:

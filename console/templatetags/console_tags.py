@@ -163,7 +163,7 @@ def reason_word(name: str) -> str:
 @register.filter
 def action_word(name: str) -> str:
     """Write an audited action as a word: "set_rate" gives "Set rate"."""
-    return visible(name.replace("_", " ").capitalize(), keep="")
+    return visible(re.sub(r"[._]", " ", name).capitalize(), keep="")
 
 
 def short_type(error_type: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -14,7 +15,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods
 
 from console.actors import actor_of
-from console.forms.replay import DEFAULT_RATE, PurgeForm, ReplayForm, WhyForm
+from console.forms.replay import DEFAULT_RATE, PurgeForm, ReplayForm, WhyForm, read_rate
 from console.permissions import requires
 from console.presenters import confirm_page
 from console.presenters.confirm_page import Frozen
@@ -110,11 +111,14 @@ def _context(
     request: HttpRequest, kind: OperationKind, frozen: Frozen, shown: Preview, form: WhyForm, now: datetime
 ) -> dict[str, Any]:
     selection = frozen.selection
-    back = reverse("console:letters")
-    if selection.is_by_hand and len(selection.ids) == 1:
-        back = reverse("console:letter", args=[selection.ids[0]])
-    elif not selection.is_by_hand:
-        back = f"{back}?{urlencode({'q': selection.query})}"
+    # The search of the list that the letters were chosen in, as it was typed.
+    list_q = (request.POST if request.method == "POST" else request.GET).get("q")
+    is_one = selection.is_by_hand and len(selection.ids) == 1
+    back = reverse("console:letter", args=[selection.ids[0]]) if is_one else reverse("console:letters")
+    if list_q is None and not selection.is_by_hand:
+        list_q = selection.query
+    if list_q is not None:
+        back = f"{back}?{urlencode({'q': list_q})}"
     return {
         "kind": kind.value,
         "title": confirm_page.title(kind, frozen),
@@ -128,11 +132,20 @@ def _context(
         "form": form,
         "frozen": confirm_page.write_token(frozen),
         "back_url": back,
+        "back_words": _back_words(selection),
+        "list_q": list_q,
+        "only_letter": selection.ids[0][:8] if is_one else "",
         "page_url": reverse(f"console:{kind.value}"),
         "letters_url": reverse("console:letters"),
         "now": now,
         **_extra_context(kind, shown, form, now),
     }
+
+
+def _back_words(selection: Selection) -> str:
+    if not selection.is_by_hand:
+        return "Change the selection"
+    return "Back to the letter" if len(selection.ids) == 1 else "Back to the list"
 
 
 def _extra_context(kind: OperationKind, shown: Preview, form: WhyForm, now: datetime) -> dict[str, Any]:
@@ -142,15 +155,16 @@ def _extra_context(kind: OperationKind, shown: Preview, form: WhyForm, now: date
         return {}
     stages = [int(text.replace(",", "")) for text in form.stage_texts if text.replace(",", "").isdecimal()]
     rate_text = str(form["rate"].value() or "")
-    rate: float | None
     try:
-        rate = float(rate_text)
-    except ValueError:
-        rate = None
+        rate = read_rate(rate_text)
+        takes = confirm_page.duration_words(shown.to_send, rate)
+    except ValidationError:
+        # The error beside the field says what is wrong with it.
+        takes = ""
     return {
         "stage_fields": [*form.stage_texts, "", "", ""][:3],
         "sends": confirm_page.sends_words(confirm_page.stage_sizes([*stages, None], shown.to_send)),
-        "takes": confirm_page.duration_words(shown.to_send, rate if rate and rate > 0 else None),
+        "takes": takes,
         "may_keep_id": confirm_page.may_keep_id(shown),
         "ran_to_their_end": confirm_page.ran_to_their_end(shown),
         "queues": form.queues,

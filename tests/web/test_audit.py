@@ -125,3 +125,12 @@ def test_the_number_of_queries_does_not_grow_with_the_entries(django_assert_max_
 
     with django_assert_max_num_queries(12):
         client.get("/audit/")
+
+
+def test_a_reason_of_several_lines_and_a_dotted_action_are_read_as_words():
+    write(action="demo.switch", why="Asked the supplier.\r\nThey answer tomorrow.")
+
+    text = tags(viewer().get("/audit/")).text
+
+    assert "Asked the supplier. They answer tomorrow." in text
+    assert "Demo switch" in text

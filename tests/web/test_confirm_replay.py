@@ -155,7 +155,11 @@ def test_a_count_that_changed_is_shown_again_with_both_numbers(
         ({"rate": "inf"}, "“inf” is not a rate."),
         ({"stage": ["1", "ten", ""]}, "“ten” is not a stage. Write a whole number of letters"),
         ({"stage": ["0", "", ""]}, "“0” is not a stage."),
-        ({"stop_above_percent": "101"}, "101 is not a share. Write a number from 0 to 100."),
+        (
+            {"stop_above_percent": "101"},
+            "“101” is not a share. Write a whole number of percent from 0 to 100.",
+        ),
+        ({"stop_above_percent": "abc"}, "“abc” is not a share."),
         ({"stop_above_percent": ""}, "Write a share from 0 to 100 %."),
         ({"target_queue": "nowhere"}, "No online worker reads the queue nowhere."),
     ],
@@ -270,3 +274,31 @@ def test_a_get_and_a_post_without_csrf_start_nothing(letters: list[DeadLetter]) 
     assert response.status_code == 403
     assert not Operation.objects.exists()
     assert not audited().exists()
+
+
+def test_the_way_back_leads_to_the_list_as_it_was_searched(client: Client) -> None:
+    chosen = [make_letter(), make_letter()]
+    ids = "&".join(f"id={letter.uuid}" for letter in chosen)
+
+    shown = client.get(f"{URL}?q=task:send_receipt+since:2h&{ids}")
+    refused = client.post(URL, {"frozen": field_of(shown, "frozen"), "q": field_of(shown, "q"), "why": ""})
+
+    for response in (shown, refused):
+        assert "/dead-letters/?q=task%3Asend_receipt+since%3A2h" in response.content.decode()
+        assert "Back to the list" in text_of(response)
+
+
+def test_the_way_back_of_one_letter_leads_to_it_within_its_list(client: Client) -> None:
+    letter = make_letter()
+
+    shown = client.get(f"{URL}?id={letter.uuid}&q=task:send_receipt")
+
+    assert f'href="/dead-letters/{letter.uuid}/?q=task%3Asend_receipt"' in shown.content.decode()
+    assert f"Letter {letter.short_id}" in text_of(shown)
+
+
+def test_a_rate_that_is_none_takes_no_time_either(client: Client, letters: list[DeadLetter]) -> None:
+    response = confirm(client, "q=task:send_receipt", rate="-3")
+
+    assert "“-3” is not a rate." in text_of(response)
+    assert "As fast as the broker takes them" not in text_of(response)

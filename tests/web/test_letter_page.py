@@ -11,6 +11,8 @@ import time_machine
 from django.test import Client
 from django.urls import reverse
 
+from jobs import audit
+from jobs.audit import Actor
 from jobs.core.words import GroupState, ItemState, LetterState, Reason
 from jobs.models import DeadLetter, Worker
 from jobs.roles import OPERATOR, VIEWER
@@ -427,3 +429,16 @@ def test_a_letter_with_a_thousand_deaths_shows_the_first_and_the_last(client: Cl
 
     assert "entries between are left out" in text
     assert "of death 300" in text or "none was recorded" in text
+
+
+def test_of_a_replay_of_many_only_the_start_is_told_on_each_letter(client: Client) -> None:
+    letter = make_letter()
+    replay = make_operation()
+    make_item(replay, letter, sent_at=NOW)
+    for action, text in (("replay", "started the replay of 9 letters"), ("pause", "paused it")):
+        audit.record(actor=Actor(name="Mara"), action=action, text=text, operation=replay, now=NOW)
+
+    text = page(client, letter)
+
+    assert f"Started the replay of 9 letters Mara, 4 min ago , in operation {replay.pk}" in text
+    assert "Paused it" not in text

@@ -79,7 +79,7 @@ def test_a_row_says_error_reason_task_argument_queue_and_deaths():
     assert "Retries exhausted" in text
     assert "order_id=48213" in text
     assert 'title="It failed on every attempt it was allowed."' in html
-    assert href(response, "503 Server Error") == f"/dead-letters/{letter.uuid}/"
+    assert href(response, "503 Server Error") == f"/dead-letters/{letter.uuid}/?q="
 
 
 def test_a_search_finds_and_its_address_says_so():
@@ -374,3 +374,35 @@ def test_whatever_an_address_holds_is_shown_and_does_nothing(text, name):
         )
         assert response.status_code in {200, 400}
         assert SCRIPT not in response.content.decode()
+
+
+def test_times_within_one_minute_are_told_to_the_second():
+    make_letter(died_at=NOW - timedelta(seconds=50))
+    make_letter(died_at=NOW - timedelta(seconds=20))
+
+    text = tags(viewer().get(LIST)).text
+
+    assert "They died between 03:11:10 and 03:11:40 UTC." in text
+
+
+def test_a_part_of_a_name_finds_nothing_but_says_what_would():
+    make_letter(task="shop.tasks.charge_card")
+    client = viewer()
+
+    response = client.get(f"{LIST}?q=task:charge+since:2h")
+
+    assert "No dead letters match" in tags(response).text
+    address = href(response, "Search for task:*charge*: 1 letter")
+    assert query_of(address) == "since:2h task:*charge*"
+    assert len(ids(client.get(address))) == 1
+
+
+def test_a_letter_opened_from_the_list_knows_its_neighbours():
+    older, newer = (make_letter(died_at=NOW - timedelta(minutes=number)) for number in (5, 1))
+    client = viewer()
+
+    page = client.get(href(client.get(LIST), "[Errno 111]"))
+
+    assert "1 of 2" in tags(page).text
+    assert href(page, "Older") == f"/dead-letters/{older.uuid}/?q="
+    assert newer.short_id in tags(page).text

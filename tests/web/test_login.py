@@ -85,3 +85,29 @@ def test_a_change_without_its_token_is_refused():
 
     assert client.post("/theme/", {"theme": "dark"}).status_code == 403
     assert client.post("/logout/").status_code == 403
+
+
+def test_a_session_that_ends_before_a_button_is_pressed_leads_back_to_its_page():
+    client = Client()
+    page = "/dead-letters/replay/?q=task:send_receipt"
+
+    response = client.post(
+        "/dead-letters/replay/", {"why": "x"}, headers={"Referer": f"http://testserver{page}"}
+    )
+
+    assert response.headers["Location"] == "/login/?next=/dead-letters/replay/%3Fq%3Dtask%3Asend_receipt"
+    make_person("mara", roles.OPERATOR)
+    after = client.post(
+        response.headers["Location"], {"username": "mara", "password": "a long password", "next": page}
+    )
+    assert after.headers["Location"] == page
+    shown = client.get("/dead-letters/")
+    assert "The session had ended before that, so nothing was done." in tags(shown).text
+
+
+def test_a_session_that_ends_leads_to_no_other_site():
+    response = Client().post(
+        "/dead-letters/replay/", {"why": "x"}, headers={"Referer": "https://evil.example/x"}
+    )
+
+    assert response.headers["Location"] == "/login/?next=/dead-letters/replay/"

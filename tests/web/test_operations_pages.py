@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 from datetime import timedelta
 
 import pytest
@@ -9,8 +11,10 @@ import time_machine
 from django.test import Client
 from django.urls import reverse
 
+from console import operation_charts
 from jobs.core.words import ItemState, OperationKind, OperationState
 from jobs.models import Operation, OperationEvent, OperationItem, OperationStage
+from jobs.operations import Progress, StageRow
 from jobs.roles import VIEWER
 from tests.factories import NOW, make_group, make_item, make_letter, make_operation
 from tests.web.acting import audited, client_of, form_actions, person, text_of
@@ -341,3 +345,70 @@ def test_the_page_asks_the_database_a_fixed_number_of_times(
 ) -> None:
     with django_assert_max_num_queries(30):
         client.get(url(replay))
+
+
+def test_a_paused_operation_has_no_running_stage(client: Client, replay: Operation) -> None:
+    Operation.objects.update(state=OperationState.PAUSED)
+
+    assert "2 5 letters, the rest Paused 2 0 0" in text_of(client.get(url(replay)))
+
+
+def test_the_log_names_a_letter_once(client: Client, replay: Operation) -> None:
+    letter = make_letter()
+    OperationEvent.objects.create(
+        operation=replay,
+        at=NOW,
+        actor="celery@web-1",
+        kind="died",
+        letter=letter,
+        text=f"{letter.short_id} shop.tasks.send_receipt died again: KeyError",
+    )
+
+    text = text_of(client.get(url(replay)))
+
+    assert f"03:12:00 shop.tasks.send_receipt died again: KeyError letter {letter.short_id}" in text
+
+
+def test_the_chart_is_there_before_the_first_letter_is_sent(client: Client) -> None:
+    operation = make_operation(selected_count=3)
+
+    body = client.get(url(operation)).content.decode()
+
+    assert 'data-chart="sent-figure"' in body
+    figure = json.loads(html.unescape(body.split('<pre id="sent-figure" hidden>')[1].split("</pre>")[0]))
+    assert figure["layout"]["xaxis"]["range"] == ["2026-11-12 03:16:00", "2026-11-12 03:16:30"]
+
+
+def test_stages_that_began_together_share_a_label(replay: Operation) -> None:
+    stages = [
+        StageRow(
+            number=n,
+            size=size,
+            state="passed",
+            planned=1,
+            sent=1,
+            done=1,
+            died=0,
+            waiting=0,
+            unknown=0,
+            share_percent=0.0,
+            started_at=NOW + timedelta(seconds=after),
+            ended_at=None,
+        )
+        for n, (size, after) in enumerate(((1, 0), (10, 0.2), (None, 9)), start=1)
+    ]
+    progress = Progress(3, 3, 0, 0, 0, 0, 0, 0, 3, stages=stages)
+
+    figure = operation_charts.sent(progress, now=NOW)
+
+    assert [label["text"] for label in figure["layout"]["annotations"]] == ["1, 10", "all"]
+
+
+def test_an_operation_of_one_letter_links_it(client: Client) -> None:
+    letter = make_letter()
+    operation = make_operation(selected_count=1, selection={"ids": [str(letter.uuid)]})
+
+    assert (
+        f'<a href="/dead-letters/{letter.uuid}/">letter {letter.short_id}</a>'
+        in client.get(url(operation)).content.decode()
+    )

@@ -49,7 +49,8 @@ def test_the_sentence_counts_what_died_in_groups_that_still_fail():
     fill(1, state=LetterState.DEAD, minutes=40, queue="low")
 
     assert (
-        sentence() == "7 of the 8 jobs that died in the last hour belong to 2 groups, both on queue critical."
+        sentence() == "7 of the 8 jobs that died in the last hour are dead letters of 2 groups "
+        "that still fail, both on queue critical."
     )
 
 
