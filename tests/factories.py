@@ -240,6 +240,7 @@ def make_outcome(letter: DeadLetter, item: OperationItem | None, **fields: Any) 
         "replay_of": str(letter.uuid),
         "replay_item": item.pk if item is not None else None,
         "task": letter.task,
+        "task_id": item.task_id if item is not None else "",
     }
     return make_record(**{**values, **fields})
 

@@ -285,6 +285,58 @@ def test_a_field_that_can_be_left_out_is(field, value, column, expected):
     assert DeadLetter.objects.get().reason == Reason.FAILED
 
 
+def nested(depth: int) -> dict:
+    value: dict = {}
+    for _ in range(depth - 1):
+        value = {"a": value}
+    return value
+
+
+# At each depth another walk over the headers met Python's limit, and the collector its end.
+@pytest.mark.parametrize("depth", [101, 330, 480, 700, 950])
+@pytest.mark.parametrize("where", ["headers", "properties"])
+def test_a_record_whose_message_nests_too_deep_is_kept_as_bytes_and_stops_nothing(depth, where):
+    text = encode(make_record(message={where: {"x": "DEEP"}})).decode()
+    body = text.replace('"DEEP"', '{"a":' * depth + "1" + "}" * depth).encode()
+    taken = Taken(body=body, content_type=CONTENT_TYPE)
+
+    inbox = collect(taken, make_taken(make_record(task="shop.tasks.next")))
+
+    assert not inbox.waiting
+    letter = DeadLetter.objects.get(task="")
+    assert (letter.reason, bytes(letter.body)) == (Reason.MALFORMED, body)
+    assert "nested" in letter.error or "recursion" in letter.error
+
+
+@pytest.mark.parametrize("depth", [101, 330, 480, 700, 950])
+def test_a_message_whose_headers_nest_too_deep_stops_nothing(depth):
+    body = b"[[], {}, {}]"
+
+    inbox = collect(
+        Taken(body=body, headers={"task": "t", "x": nested(depth)}, content_type="application/json")
+    )
+
+    assert not inbox.waiting
+    letter = DeadLetter.objects.get()
+    assert (letter.reason, bytes(letter.body)) == (Reason.MALFORMED, body)
+    assert letter.headers == {"task": "t", "x": "(nested deeper than 100 levels)"}
+
+
+def test_headers_that_nest_as_deep_as_allowed_are_kept_whole():
+    collect(make_taken(make_record(message={"headers": {"x": nested(99)}})))
+
+    assert DeadLetter.objects.get().headers == {"x": nested(99)}
+
+
+def test_two_unreadable_records_with_one_body_are_two_letters():
+    first = Taken(body=b"{}", headers={"x": 1}, content_type="text/plain")
+    second = Taken(body=b"{}", headers={"x": 2}, content_type="text/plain")
+
+    collect(first, second, first)
+
+    assert sorted(letter.headers["x"] for letter in DeadLetter.objects.all()) == [1, 2]
+
+
 def test_a_reason_of_a_newer_agent_does_not_lose_the_letter():
     collect(make_taken(make_record(reason="evaporated")))
 

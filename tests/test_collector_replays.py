@@ -29,9 +29,8 @@ def item(letter):
 
 
 def death_of(letter, item, **fields):
-    return make_record(
-        replay_of=str(letter.uuid), replay_item=item.pk if item else None, at=LATER.timestamp(), **fields
-    )
+    values = {"task_id": item.task_id if item else "", "at": LATER.timestamp(), **fields}
+    return make_record(replay_of=str(letter.uuid), replay_item=item.pk if item else None, **values)
 
 
 def store_all(*records):
@@ -240,7 +239,7 @@ def test_a_death_leaves_a_purged_letter_purged():
 
 
 def test_a_resolved_letter_without_a_done_item_dies_again():
-    letter = make_letter(state=LetterState.RESOLVED, delete_after=LATER)
+    letter = make_letter(state=LetterState.RESOLVED, replays=1, delete_after=LATER)
 
     store([death_of(letter, None)], now=LATER)
 
@@ -260,6 +259,52 @@ def test_an_outcome_of_a_letter_that_is_not_here_changes_nothing(letter, item):
 
     assert stored.outcomes == 0
     assert states(letter, item) == (LetterState.REPLAYING, ItemState.SENT)
+
+
+def test_an_outcome_of_a_letter_that_was_never_replayed_resolves_nothing():
+    letter = make_letter()
+
+    stored = store([make_outcome(letter, None)], now=LATER)
+
+    assert stored.outcomes == 0
+    assert states(letter) == (LetterState.DEAD,)
+
+
+@pytest.mark.parametrize("task", ["shop.tasks.send_receipt", "shop.tasks.tell_warehouse"])
+def test_the_outcome_of_a_job_that_copied_the_headers_of_a_replay_is_not_the_replays(letter, item, task):
+    store([make_outcome(letter, item, task=task, task_id=str(uuid.uuid4()))], now=LATER)
+
+    assert states(letter, item) == (LetterState.REPLAYING, ItemState.SENT)
+
+
+@pytest.mark.parametrize("task", ["shop.tasks.send_receipt", "shop.tasks.tell_warehouse"])
+def test_the_death_of_a_job_that_copied_the_headers_of_a_replay_is_a_letter_with_its_own_message(
+    letter, item, task
+):
+    child = death_of(letter, item, task=task, task_id=str(uuid.uuid4()), kwargs={"order_id": 7})
+
+    store([child], now=LATER)
+
+    assert states(letter, item) == (LetterState.REPLAYING, ItemState.SENT)
+    own = DeadLetter.objects.exclude(pk=letter.pk).get()
+    assert bytes(own.body) == child.message.body
+    assert letter.deaths == 1
+
+
+def test_a_death_that_names_the_letter_of_a_stranger_is_a_letter_of_its_own():
+    stranger = make_letter()
+
+    store([death_of(stranger, None)], now=LATER)
+
+    assert DeadLetter.objects.count() == 2
+    stranger.refresh_from_db()
+    assert stranger.deaths == 1
+
+
+def test_a_job_that_was_replaced_under_its_id_ends_the_replay(letter, item):
+    store([make_outcome(letter, item, task="shop.tasks.other")], now=LATER)
+
+    assert states(letter, item) == (LetterState.RESOLVED, ItemState.DONE)
 
 
 def test_an_item_of_another_letter_is_not_touched(letter, item):

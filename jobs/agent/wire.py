@@ -159,10 +159,14 @@ def to_json_value(value: Any) -> Any:
 def from_json_value(value: Any) -> Any:
     """Turn what to_json_value wrote back into the header value."""
     if isinstance(value, dict):
-        if value.keys() == {"__bytes__"}:
-            return base64.b64decode(value["__bytes__"])
-        if value.keys() == {"__datetime__"}:
-            return datetime.datetime.fromisoformat(value["__datetime__"])
+        try:
+            if value.keys() == {"__bytes__"}:
+                return base64.b64decode(value["__bytes__"], validate=True)
+            if value.keys() == {"__datetime__"}:
+                return datetime.datetime.fromisoformat(value["__datetime__"])
+        except (ValueError, TypeError):
+            # A header that only looks like one of ours; anybody may send it.
+            return dict(value)
         if value.keys() == {"__repr__"}:
             return value["__repr__"]
         return {key: from_json_value(item) for key, item in value.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +17,9 @@ from jobs.core.words import Reason
 KINDS = frozenset({"death", "outcome", "ending"})
 OUTCOMES = frozenset({"done", "ignored", "revoked", "terminated"})
 UNREADABLE_ERROR = "UnreadableRecord"
+# No library nests a message's headers deeper. What walks through them later, a page or an export,
+# is recursive, so a deeper one is kept as bytes instead.
+MAX_DEPTH = 100
 _TEXTS = (
     "kind",
     "reason",
@@ -55,6 +59,8 @@ def read(taken: Taken, *, now: datetime) -> Record:
             return checked(wire.decode(taken.body))
         except (ValueError, RecursionError) as error:
             return unreadable(taken, str(error), now=now)
+    if is_too_deep(taken.headers) or is_too_deep(taken.properties):
+        return unreadable(taken, f"its headers are nested deeper than {MAX_DEPTH} levels", now=now)
     if "x-death" in taken.headers or "task" in taken.headers:
         return _from_broker(taken, now=now)
     kind = taken.content_type or "of no known type"
@@ -64,12 +70,12 @@ def read(taken: Taken, *, now: datetime) -> Record:
 def unreadable(taken: Taken, problem: str, *, now: datetime) -> Record:
     """Make a death of what could not be read; its message's body is all of it.
 
-    The same bytes are the same death: a redelivery adds none.
+    The same message is the same death: a redelivery adds none.
     """
     return Record(
         kind="death",
         reason=Reason.MALFORMED,
-        publication_id=f"unreadable:{hashlib.sha256(taken.body).hexdigest()[:40]}",
+        publication_id=f"unreadable:{_digest(taken)[:40]}",
         attempt=0,
         at=now.timestamp(),
         task="",
@@ -80,8 +86,8 @@ def unreadable(taken: Taken, problem: str, *, now: datetime) -> Record:
             body=taken.body,
             content_type=taken.content_type,
             content_encoding=taken.content_encoding,
-            headers=wire.to_json_value(taken.headers),
-            properties=wire.to_json_value(taken.properties),
+            headers=_json_of(taken.headers),
+            properties=_json_of(taken.properties),
             exchange="",
             routing_key="",
             queue="",
@@ -132,6 +138,9 @@ def _checked_message(message: WireMessage | None) -> WireMessage | None:
     for name, kinds in _MESSAGE_KINDS:
         if not isinstance(getattr(message, name), kinds):
             raise ValueError(f"the message's {name} has the wrong type")
+    for name in ("headers", "properties"):
+        if is_too_deep(getattr(message, name)):
+            raise ValueError(f"the message's {name} are nested deeper than {MAX_DEPTH} levels")
     return message
 
 
@@ -141,6 +150,32 @@ def _checked_error(error: WireError | None) -> WireError | None:
     ):
         raise ValueError("a part of the error is not text")
     return error
+
+
+def is_too_deep(value: Any) -> bool:
+    """Say whether JSON nests deeper than MAX_DEPTH, without nesting itself."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for holder in level
+            if isinstance(holder, (dict, list, tuple))
+            for item in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(item, (dict, list, tuple))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _json_of(values: dict[str, Any]) -> dict[str, Any]:
+    """Return headers as JSON; of a value that nests too deep it is only said that there was one."""
+    return {
+        str(name): f"(nested deeper than {MAX_DEPTH} levels)"
+        if is_too_deep(value)
+        else wire.to_json_value(value)
+        for name, value in values.items()
+    }
 
 
 def _texts(value: Any) -> list[str] | None:
@@ -172,8 +207,7 @@ def _from_broker(taken: Taken, *, now: datetime) -> Record:
     at = float(died_at) if _is_number(died_at) and died_at is not None else now.timestamp()
     count = _whole(newest.get("count")) or 0
     task_id = _text(headers.get("id"))
-    digest = hashlib.sha256(taken.body).hexdigest()[:32]
-    delivery = f"{task_id or digest}:{queue}:{at:.0f}:{count}"
+    delivery = f"{task_id or _digest(taken)[:32]}:{queue}:{at:.0f}:{count}"
     published_at = headers.get(wire.PUBLISHED_AT_HEADER)
     words = _BROKER_WORDS.get(cause, "")
     found = f"The broker moved it out of {queue}" if queue else f"It was found on {wire.DEAD_QUEUE}"
@@ -205,6 +239,16 @@ def _from_broker(taken: Taken, *, now: datetime) -> Record:
         replay_item=_whole(headers.get(wire.REPLAY_ITEM_HEADER)),
         details={"x_death": wire.to_json_value(x_death)} if x_death else {},
     )
+
+
+def _digest(taken: Taken) -> str:
+    """Return what tells one message from another with the same body, and is the same when it comes again."""
+    found = hashlib.sha256(taken.body)
+    # Where and how often it was delivered is told anew each time.
+    properties = {name: value for name, value in taken.properties.items() if name != "delivery_info"}
+    for values in (taken.headers, properties):
+        found.update(json.dumps(_json_of(values), sort_keys=True, separators=(",", ":")).encode())
+    return found.hexdigest()
 
 
 def _text(value: Any) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from jobs.agent.wire import Record
 from jobs.collector.rows import Entry
+from jobs.core.cleaning import clean_name
 from jobs.core.words import ItemState, LetterState
 from jobs.models import DeadLetter, OperationItem
 
@@ -36,6 +37,19 @@ class Replayed:
     deaths: list[tuple[Entry, OperationItem | None]] = field(default_factory=list)
     changed_items: set[int] = field(default_factory=set)
     is_changed: bool = False
+
+    def is_about(self, record: Record) -> bool:
+        """Say whether the record is of a replay of this letter, and not of a job that copied its headers.
+
+        Anybody on the broker can write a record, and a job may hand its headers on to others: what
+        does not belong here must neither hide a death in another letter nor resolve one.
+        """
+        item = self._item(record)
+        task_id = clean_name(record.task_id)
+        if item is not None and item.task_id and task_id:
+            return clean_name(item.task_id) == task_id
+        was_sent = item is not None or self.letter.replays > 0
+        return was_sent and clean_name(record.task) == self.letter.task
 
     def died(self, entry: Entry, *, now: datetime, retention: timedelta) -> None:
         """Add a death; the letter is dead again if it waited for this job."""

@@ -58,7 +58,7 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
         first: list[Entry] = []
         for entry in entries.values():
             again = replayed.get(_letter_hex(entry.record))
-            if again is None:
+            if again is None or not again.is_about(entry.record):
                 first.append(entry)
             else:
                 again.died(entry, now=now, retention=current.resolved_retention)
@@ -67,9 +67,9 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
         counted = 0
         for record in outcomes:
             outcome_of = replayed.get(_letter_hex(record))
-            if outcome_of is None:
+            if outcome_of is None or not outcome_of.is_about(record):
                 logger.warning(
-                    "An outcome names a letter that is not here; it is dropped.",
+                    "An outcome names a letter that is not here, or a job that was no replay of it; it is dropped.",
                     extra={"letter": record.replay_of[:40], "job": record.task_id[:80]},
                 )
                 continue

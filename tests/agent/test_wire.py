@@ -114,3 +114,18 @@ def test_keys_of_a_later_version_are_ignored() -> None:
     values = json.loads(wire.encode(record()))
 
     assert wire.decode(json.dumps({**values, "later": 1})) == record()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"__bytes__": "no base64!"},
+        {"__bytes__": "é"},
+        {"__bytes__": 5},
+        {"__bytes__": None},
+        {"__datetime__": "tomorrow"},
+        {"__datetime__": 5},
+    ],
+)
+def test_a_header_that_only_looks_tagged_stays_as_it_is(value: Any) -> None:
+    assert wire.from_json_value({"x": [value]}) == {"x": [value]}
