@@ -152,6 +152,43 @@ def test_two_collectors_forget_only_their_own(broker):
     assert first.depth() == 2
 
 
+@pytest.mark.parametrize("inbox", ["redis", "memory"], indirect=True)
+def test_large_records_come_a_few_at_a_time(inbox, monkeypatch):
+    monkeypatch.setattr("jobs.broker.inbox.BATCH_BYTES", 400_000)
+    large = [bytes([number]) * 150_000 for number in range(5)]
+    send(inbox.sender, *large)
+
+    batches = []
+    while taken := inbox.take(10, 0.5):
+        batches.append(bodies(taken))
+        inbox.ack(taken)
+
+    assert [body for batch in batches for body in batch] == large
+    assert max(map(len, batches)) <= 3
+
+
+def test_what_a_crash_left_comes_a_few_at_a_time_too(broker, monkeypatch):
+    send(connect(), *[bytes([number]) * 150_000 for number in range(5)])
+    crashed = Inbox(connect())
+    crashed.take(10, 0)
+    crashed.close()
+    monkeypatch.setattr("jobs.broker.inbox.BATCH_BYTES", 400_000)
+    survivor = Inbox(connect())
+
+    first = survivor.take(10, 0)
+
+    assert [one.body[0] for one in first] == [0]
+    survivor.ack(first)
+    assert survivor.depth() == 4
+
+
+def test_one_record_larger_than_a_batch_is_taken(broker, monkeypatch):
+    monkeypatch.setattr("jobs.broker.inbox.BATCH_BYTES", 100)
+    send(connect(), b"x" * 1_000)
+
+    assert bodies(Inbox(connect()).take(10, 1)) == [b"x" * 1_000]
+
+
 def test_records_are_forgotten_where_scripts_are_forbidden(broker, settings):
     with broker.client() as client:
         client.execute_command(

@@ -30,6 +30,39 @@ REDIS_TRANSPORTS = frozenset({"redis", "rediss", "sentinel", "redis+socket"})
 _GATHER_SECONDS = 0.02
 
 
+# A batch ends early at so many bytes: 500 jobs that died with 50 MB each fit no memory, and what kills the
+# collector would kill it again after each start.
+BATCH_BYTES = 32_000_000
+
+# Returns the oldest items of the taken list within ARGV[1] items and ARGV[2] bytes; one at least.
+_LEFT_OVER = """
+local items, size = {}, 0
+for number = 1, tonumber(ARGV[1]) do
+    local item = redis.call('LINDEX', KEYS[1], -number)
+    if not item or (number > 1 and size + #item > tonumber(ARGV[2])) then break end
+    size = size + #item
+    items[number] = item
+end
+return items
+"""
+
+# The same of the other lists, in their order, while it moves the items to the taken list.
+_MOVE = """
+local items, size = {}, 0
+for list = 2, #KEYS do
+    while #items < tonumber(ARGV[1]) do
+        local item = redis.call('LINDEX', KEYS[list], -1)
+        if not item then break end
+        if #items > 0 and size + #item > tonumber(ARGV[2]) then return items end
+        size = size + #item
+        items[#items + 1] = redis.call('RPOPLPUSH', KEYS[list], KEYS[1])
+    end
+end
+return items
+"""
+# Where scripts are forbidden, sizes are known only once the items are here: fewer at a time.
+_WITHOUT_SCRIPTS = 50
+
 # Cuts the oldest items off the taken list if they are those of one batch, first and last: then the
 # ones between are too, unless another collector's lie among them, and the count does not fit. Returns
 # how many stay, or -1. LREM would send every item back to the server, 6 KB each.
@@ -126,7 +159,7 @@ class Inbox:
 
 
 class _RedisReader:
-    """Moves list items in pipelines: BRPOP and an entry in ``unacked`` a message are ten times slower."""
+    """Moves many list items at once: BRPOP and an entry in ``unacked`` a message are ten times slower."""
 
     def __init__(self, connection: Connection) -> None:
         channel: Any = connection.default_channel
@@ -139,21 +172,23 @@ class _RedisReader:
         self._lists = [f"{prefix}{name}" for name in dict.fromkeys(names)]
         self._taken = f"{prefix}{TAKEN_LIST}"
         self._forget_batch = self._client.register_script(_FORGET_BATCH)
+        self._left_over = self._client.register_script(_LEFT_OVER)
+        self._move_batch = self._client.register_script(_MOVE)
         # What is on the taken list is known to be none of ours, or unknown.
         self._may_hold_left_over = True
 
     def take(self, limit: int, wait_seconds: float) -> list[Taken]:
         if self._may_hold_left_over:
-            left_over = self._client.lrange(self._taken, -limit, -1)
+            left_over = self._peek(limit)
             if left_over:
-                return [read_envelope(item) for item in reversed(left_over)]
+                return [read_envelope(item) for item in left_over]
         # From here on until the acknowledgement an error leaves items on the taken list.
         self._may_hold_left_over = True
-        items = self._move(limit)
+        items = self._move(limit, room=BATCH_BYTES)
         if not items and wait_seconds > 0:
             wait = min(wait_seconds, self._wait_limit)
             first = self._client.execute_command("BRPOPLPUSH", self._lists[0], self._taken, wait)
-            items = [] if first is None else [first, *self._move(limit - 1)]
+            items = [] if first is None else [first, *self._move(limit - 1, room=BATCH_BYTES - len(first))]
         self._may_hold_left_over = bool(items)
         return [read_envelope(item) for item in items]
 
@@ -187,8 +222,23 @@ class _RedisReader:
     def close(self) -> None:
         self._client.connection_pool.disconnect()
 
-    def _move(self, limit: int) -> list[bytes]:
-        """Move up to ``limit`` items; in the order of priority, as a worker would."""
+    def _peek(self, limit: int) -> list[bytes]:
+        """Return the oldest items of the taken list."""
+        try:
+            return list(self._left_over(keys=[self._taken], args=[limit, BATCH_BYTES]))
+        except redis.exceptions.ResponseError:
+            return list(reversed(self._client.lrange(self._taken, -min(limit, _WITHOUT_SCRIPTS), -1)))
+
+    def _move(self, limit: int, *, room: int) -> list[bytes]:
+        """Move up to ``limit`` items and about ``room`` bytes; in the order of priority, as a worker would."""
+        if limit <= 0 or room <= 0:
+            return []
+        try:
+            return list(self._move_batch(keys=[self._taken, *self._lists], args=[limit, room]))
+        except redis.exceptions.ResponseError:
+            return self._move_in_pipeline(min(limit, _WITHOUT_SCRIPTS))
+
+    def _move_in_pipeline(self, limit: int) -> list[bytes]:
         items: list[bytes] = []
         with self._client.pipeline(transaction=False) as pipeline:
             for name in self._lists:
@@ -247,6 +297,7 @@ class _KombuReader:
         self._channel: Any = connection.channel()
         self._queue = self._declared()
         self._arrived: list[Any] = []
+        self._arrived_bytes = 0
         self._unacknowledged: list[Taken] = []
         self._consumer: Any = None
 
@@ -256,12 +307,11 @@ class _KombuReader:
         if self._consumer is None:
             # Without a limit the broker would send all that waits.
             self._channel.basic_qos(0, limit, False)
-            self._consumer = Consumer(
-                self._channel, [self._queue], on_message=self._arrived.append, auto_declare=False
-            )
+            self._consumer = Consumer(self._channel, [self._queue], on_message=self._keep, auto_declare=False)
             self._consumer.consume()
         deadline = time.monotonic() + wait_seconds
-        while len(self._arrived) < limit:
+        # What is not read stays in the socket, and then with the broker.
+        while len(self._arrived) < limit and self._arrived_bytes < BATCH_BYTES:
             wait = _GATHER_SECONDS if self._arrived else deadline - time.monotonic()
             try:
                 self._connection.drain_events(timeout=max(wait, _GATHER_SECONDS))
@@ -270,7 +320,12 @@ class _KombuReader:
                     break
         self._unacknowledged = [_taken(message) for message in self._arrived[:limit]]
         del self._arrived[:limit]
+        self._arrived_bytes = sum(len(message.body) for message in self._arrived)
         return list(self._unacknowledged)
+
+    def _keep(self, message: Any) -> None:
+        self._arrived.append(message)
+        self._arrived_bytes += len(message.body)
 
     def ack(self, taken: list[Taken]) -> None:
         for one in taken:
