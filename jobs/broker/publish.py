@@ -125,25 +125,24 @@ def publish(
     """
     if not messages:
         return PublishResult()
-    open_channel(connection)
-    return send(connection, encode(connection, messages), batch_key=batch_key)
+    channel = open_channel(connection)
+    return send(connection, encode(channel, messages), batch_key=batch_key)
 
 
-def open_channel(connection: Connection) -> None:
-    """Connect if need be, at once and without kombu's tries, which never end.
+def open_channel(connection: Connection) -> Any:
+    """Connect if need be, at once and without kombu's tries, which never end; return the channel.
 
     Raises:
         BrokerUnavailable: when the broker does not answer; the caller comes back later.
     """
     with _translated(connection, "cannot be reached"):
         connection.connect()
-        connection.default_channel  # noqa: B018 - opens it
+        return connection.default_channel
 
 
-def encode(connection: Connection, messages: Sequence[Outgoing]) -> Batch:
-    """Bring messages into the form of the broker. Talks to nobody once the channel is open."""
+def encode(channel: Any, messages: Sequence[Outgoing]) -> Batch:
+    """Bring messages into the form of the channel's broker. Talks to nobody, so any thread may do it."""
     batch = Batch(messages)
-    channel = connection.default_channel
     if _is_one_redis(channel):
         batch.encode(channel)
     return batch

@@ -3,7 +3,14 @@
 from jobs.models.groups import FailureGroup
 from jobs.models.leases import Lease
 from jobs.models.letters import DeadLetter, Death
-from jobs.models.operations import AuditEntry, Operation, OperationEvent, OperationItem, OperationStage
+from jobs.models.operations import (
+    AuditEntry,
+    Operation,
+    OperationBatch,
+    OperationEvent,
+    OperationItem,
+    OperationStage,
+)
 from jobs.models.workers import Worker
 
 __all__ = [
@@ -13,6 +20,7 @@ __all__ = [
     "FailureGroup",
     "Lease",
     "Operation",
+    "OperationBatch",
     "OperationEvent",
     "OperationItem",
     "OperationStage",

@@ -121,14 +121,14 @@ class OperationStage(models.Model):
 class OperationItem(models.Model):
     """One letter of a replay, with the job it became and how that ended.
 
-    pending → sending → sent → done | died | unknown; pending → skipped | refused.
+    pending → sent → done | died | unknown; pending → skipped | refused. ``sent`` also stands for the
+    moment in which its batch is on its way: see ``OperationBatch``.
     """
 
     class State(models.TextChoices):
         """``core.words.ItemState`` with its words."""
 
         PENDING = ItemState.PENDING, "Not sent yet"
-        SENDING = ItemState.SENDING, "Being sent"
         SENT = ItemState.SENT, "Waiting for outcome"
         DONE = ItemState.DONE, "Done"
         DIED = ItemState.DIED, "Died again"
@@ -136,10 +136,12 @@ class OperationItem(models.Model):
         SKIPPED = ItemState.SKIPPED, "Skipped"
         REFUSED = ItemState.REFUSED, "Cannot be replayed"
 
-    # No index of its own: three of those below begin with it, and a replay writes each item three times.
+    # No index of its own: two of those below begin with it, and a replay writes each item three times.
     operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="items", db_index=False)
-    letter = models.ForeignKey(DeadLetter, on_delete=models.CASCADE, related_name="items")
+    # Nor of the letter: the first below begins with it.
+    letter = models.ForeignKey(DeadLetter, on_delete=models.CASCADE, related_name="items", db_index=False)
     state = models.CharField(max_length=16, choices=State.choices, default=State.PENDING)
+    # 0 when it is not sent yet, and in a replay without stages.
     stage = models.PositiveSmallIntegerField(default=0)
     batch = models.PositiveIntegerField(default=0)
     task_id = models.CharField(max_length=255, blank=True)
@@ -150,22 +152,51 @@ class OperationItem(models.Model):
 
     class Meta:
         constraints = (
-            models.UniqueConstraint(fields=["operation", "letter"], name="operation_item_once"),
+            models.UniqueConstraint(fields=["letter", "operation"], name="operation_item_once"),
             # A letter has one open replay at a time, whoever asks.
             models.UniqueConstraint(
                 fields=["letter"],
                 name="operation_item_one_open",
-                condition=Q(state__in=[ItemState.SENDING.value, ItemState.SENT.value]),
+                condition=Q(state=ItemState.SENT.value),
             ),
         )
         indexes = (
             # Progress, and the next batch.
             models.Index(fields=["operation", "state", "id"], name="operation_item_state"),
-            models.Index(fields=["operation", "stage", "state"], name="operation_item_stage"),
+            # The outcomes of a stage. Most letters go without stages, and need no entry.
+            models.Index(
+                fields=["operation", "stage", "state"], name="operation_item_stage", condition=Q(stage__gt=0)
+            ),
         )
 
     def __str__(self) -> str:
         return f"letter {self.letter_id} in operation {self.operation_id}: {self.state}"
+
+
+class OperationBatch(models.Model):
+    """Letters of a replay that are claimed and of which it is not known yet that they went out.
+
+    A row is written with the claim and deleted with the next one: the rows that are there after a
+    crash are the batches to finish.
+    """
+
+    operation = models.ForeignKey(
+        Operation, on_delete=models.CASCADE, related_name="open_batches", db_index=False
+    )
+    # The place of its first item in the operation; part of the broker's marker.
+    number = models.PositiveIntegerField()
+    first_item_id = models.BigIntegerField()
+    last_item_id = models.BigIntegerField()
+    claimed_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "operation batches"
+        constraints = (
+            models.UniqueConstraint(fields=["operation", "number"], name="operation_batch_number"),
+        )
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of operation {self.operation_id}"
 
 
 class OperationEvent(models.Model):

@@ -41,7 +41,7 @@ def counts_of(stage: OperationStage, by_state: dict[str, int], *, pending: int) 
     return StageCounts(
         size=stage.size,
         pending=pending,
-        waiting=by_state.get(ItemState.SENDING, 0) + by_state.get(ItemState.SENT, 0),
+        waiting=by_state.get(ItemState.SENT, 0),
         done=by_state.get(ItemState.DONE, 0),
         died=by_state.get(ItemState.DIED, 0),
         unknown=by_state.get(ItemState.UNKNOWN, 0),

@@ -62,7 +62,7 @@ def report(operation: Operation) -> str:
         (skipped, "skipped"),
         (counts.get(ItemState.REFUSED, 0), "cannot be replayed"),
         (counts.get(ItemState.UNKNOWN, 0), "with an unknown outcome"),
-        (counts.get(ItemState.SENDING, 0) + counts.get(ItemState.SENT, 0), "still waiting for their outcome"),
+        (counts.get(ItemState.SENT, 0), "still waiting for their outcome"),
         (counts.get(ItemState.PENDING, 0), "not sent"),
     ]
     told = [f"{number:,} {words}" for number, words in parts if number]

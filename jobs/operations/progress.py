@@ -102,7 +102,7 @@ def progress(operation: Operation, *, now: datetime) -> Progress:
     # Before all items are written the rest is not sent; afterwards it was taken by somebody else
     # before its item could be written.
     unlisted = total - known
-    waiting = counts.get(ItemState.SENDING, 0) + counts.get(ItemState.SENT, 0)
+    waiting = counts.get(ItemState.SENT, 0)
     done, died = counts.get(ItemState.DONE, 0), counts.get(ItemState.DIED, 0)
     unknown = counts.get(ItemState.UNKNOWN, 0)
     not_sent = counts.get(ItemState.PENDING, 0) + (0 if is_over else unlisted)

@@ -6,7 +6,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from jobs.core import replay
 from jobs.core.pace import Pace
 from jobs.core.stages import StageCounts, Verdict, judge
 from jobs.core.words import ItemState, OperationState
-from jobs.models import Operation, OperationEvent, OperationItem, OperationStage
+from jobs.models import Operation, OperationBatch, OperationEvent, OperationItem, OperationStage
 from jobs.operations import rows
 from jobs.operations.counting import current_stage, stage_counts
 from jobs.operations.outcomes import report
@@ -45,10 +45,28 @@ LOOK_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Prepared:
-    """What may go out in a batch, and what cannot."""
+    """What may go out in a batch, as (item, letter, message, task id, publication id), and what cannot."""
 
     ready: list[tuple[int, int, Outgoing, str, str]]
     refused: list[tuple[int, int, str]]
+
+    @property
+    def messages(self) -> list[Outgoing]:
+        """What goes out, in its order."""
+        return [outgoing for _, _, outgoing, _, _ in self.ready]
+
+    def stayed(self, refused: Mapping[int, str]) -> list[tuple[int, int, str]]:
+        """Return (item, letter, why) of those that the broker refused, by their positions."""
+        return [(*self.ready[position][:2], why) for position, why in refused.items()]
+
+
+@dataclass(slots=True)
+class Making:
+    """A batch whose messages a second thread makes."""
+
+    chosen: list[tuple[int, int]]
+    made: Future[tuple[Prepared, Batch]]
+    channel: Any
 
 
 class Replaying:
@@ -100,20 +118,22 @@ class Replaying:
             )
         return self._wait_or_finish(operation, now, lease)
 
-    def finish_batch(self, operation: Operation, *, batch: int, now: datetime) -> str:
+    def finish_batch(self, operation: Operation, batch: OperationBatch, *, now: datetime) -> str:
         """Send a batch that was claimed and perhaps sent; return what was found, in words."""
-        items = rows.next_items(
-            operation_id=operation.pk, state=ItemState.SENDING, limit=1_000_000, batch=batch
-        )
-        pairs = [(item, letter) for item, letter, _ in items]
+        # Those that have an outcome were sent, whatever else is known.
+        items = OperationItem.objects.filter(
+            operation=operation, batch=batch.number, state=ItemState.SENT, pk__gte=batch.first_item_id
+        ).filter(pk__lte=batch.last_item_id)
+        pairs = list(items.order_by("pk").values_list("pk", "letter_id"))
+        if not pairs:
+            batch.delete()
+            return "none of its letters waits for an outcome any more; none was sent again"
         messages = rows.read_messages(letter_ids=[letter for _, letter in pairs])
         prepared = self._prepare(operation, pairs, messages, replays_made=True)
-        result = publish(
-            self._connection,
-            [outgoing for _, _, outgoing, _, _ in prepared.ready],
-            batch_key=batch_key(operation, batch),
-        )
-        self._note_sent(prepared, result.refused, now)
+        key = batch_key(operation, batch.number)
+        result = publish(self._connection, prepared.messages, batch_key=key)
+        stayed = [*prepared.stayed(result.refused), *prepared.refused]
+        self._note_sent(operation, batch.number, stayed, now)
         if result.already_sent:
             return f"all {len(prepared.ready):,} letters had been sent; none was sent again"
         if result.exactly_once:
@@ -275,51 +295,58 @@ class Replaying:
         Returns how many went, and whether some may be left.
         """
         sent = 0
-        unmarked: tuple[Prepared, Mapping[int, str]] | None = None
-        has_more = True
-        while sent < limit:
-            chosen = self._choose(operation, limit=min(BATCH, limit - sent))
-            if not chosen:
-                has_more = False
-                break
-            open_channel(self._connection)
-            messages = rows.read_messages(letter_ids=[letter for _, letter in chosen])
-            # The messages are made by one core while the database works on another: sqlite3 and psycopg
-            # let go of the interpreter meanwhile.
-            making = self._helper.submit(self._make, operation, chosen, messages)
-            try:
-                if unmarked is not None:
-                    self._note_sent(*unmarked, now)
-                    unmarked = None
-                claimed = self._claim(operation, stage, chosen, now, lease)
-            finally:
-                prepared, encoded = making.result()
-            if claimed is None:
-                break
-            batch, letters = claimed
-            if prepared.refused or len(letters) < len(chosen):
-                prepared = Prepared(
-                    [row for row in prepared.ready if row[1] in letters],
-                    [row for row in prepared.refused if row[1] in letters],
-                )
-                encoded = encode(self._connection, [outgoing for _, _, outgoing, _, _ in prepared.ready])
-            result = send(self._connection, encoded, batch_key=batch_key(operation, batch))
-            sent += len(prepared.ready)
-            unmarked = prepared, result.refused
-            if not result.exactly_once:
-                # Without a marker, what is not marked at a crash is sent again: keep that short.
-                self._note_sent(*unmarked, now)
-                unmarked = None
-        if unmarked is not None:
-            self._note_sent(*unmarked, now)
+        # The batch that went out and whose row says otherwise until the next transaction.
+        went: int | None = None
+        making = self._begin(operation, after=0, limit=limit)
+        has_more = making is not None
+        try:
+            while making is not None:
+                # Claim and send this batch while the next one's messages are made on another core: sqlite3,
+                # psycopg and the socket let go of the interpreter meanwhile.
+                current, planned = making, sent + len(making.chosen)
+                prepared, encoded = current.made.result()
+                making = self._begin(operation, after=current.chosen[-1][0], limit=limit - planned)
+                has_more = making is not None or planned >= limit
+                batch = self._claim(operation, stage, prepared, went, now, lease)
+                if batch is None:
+                    break
+                went = None
+                number, letters = batch
+                if not letters:
+                    continue
+                if len(letters) < len(prepared.ready):
+                    prepared.ready = [row for row in prepared.ready if row[1] in letters]
+                    encoded = encode(current.channel, prepared.messages)
+                result = send(self._connection, encoded, batch_key=batch_key(operation, number))
+                sent += len(prepared.ready)
+                went = number
+                if result.refused or not result.exactly_once:
+                    # Without a marker, what is not noted at a crash is sent again: keep that short.
+                    self._note_sent(operation, went, prepared.stayed(result.refused), now)
+                    went = None
+        finally:
+            if making is not None:
+                making.made.cancel()
+            if went is not None:
+                self._note_sent(operation, went, [], now)
         return sent, has_more
 
-    def _choose(self, operation: Operation, *, limit: int) -> list[tuple[int, int]]:
+    def _begin(self, operation: Operation, *, after: int, limit: int) -> Making | None:
+        """Choose the next batch and have its messages made; None when there is none."""
+        chosen = self._choose(operation, after=after, limit=min(BATCH, limit)) if limit > 0 else []
+        if not chosen:
+            return None
+        channel = open_channel(self._connection)
+        messages = rows.read_messages(letter_ids=[letter for _, letter in chosen])
+        made = self._helper.submit(self._make, operation, channel, chosen, messages)
+        return Making(chosen, made, channel)
+
+    def _choose(self, operation: Operation, *, after: int, limit: int) -> list[tuple[int, int]]:
         """Return (item, letter) of the next batch, at most BATCH_BYTES of messages, at least one."""
         chosen: list[tuple[int, int]] = []
         size = 0
         for item_id, letter_id, length in rows.next_items(
-            operation_id=operation.pk, state=ItemState.PENDING, limit=limit
+            operation_id=operation.pk, after=after, limit=limit
         ):
             if chosen and size + length > BATCH_BYTES:
                 break
@@ -331,53 +358,73 @@ class Replaying:
         self,
         operation: Operation,
         stage: OperationStage | None,
-        chosen: Sequence[tuple[int, int]],
+        prepared: Prepared,
+        went: int | None,
         now: datetime,
         lease: HoldsDuty,
     ) -> tuple[int, set[int]] | None:
-        """Claim letters and mark their items in one transaction; the others are skipped.
+        """Claim the letters of a batch and mark their items in one transaction; the others are skipped.
 
-        Returns the batch's number and the letters, or None when the operation does not run any more.
+        ``went`` is the batch before, which is noted as sent along with it. Returns the batch's number
+        and its letters, or None when the operation does not run any more.
         """
         frozen_at = Selection.from_json(operation.selection).frozen_at
         with transaction.atomic():
+            if went is not None:
+                _forget_batch(operation, went)
             lease.check()
             if not Operation.objects.filter(pk=operation.pk, state=OperationState.RUNNING).exists():
                 return None
+            if prepared.refused:
+                details = [(item, why) for item, _, why in prepared.refused]
+                rows.end_items(state=ItemState.REFUSED, details=details, now=now)
             letters = rows.claim_letters(
-                letter_ids=[letter for _, letter in chosen], frozen_at=frozen_at, now=now
+                letter_ids=[letter for _, letter, *_ in prepared.ready], frozen_at=frozen_at, now=now
             )
-            items = [item for item, letter in chosen if letter in letters]
-            batch = self._number(operation, items[0]) if items else 0
-            rows.mark_sending(item_ids=items, batch=batch, stage=1 if stage is None else stage.number)
-            if len(letters) < len(chosen):
-                lost = [(item, letter) for item, letter in chosen if letter not in letters]
+            lost = [(item, letter) for item, letter, *_ in prepared.ready if letter not in letters]
+            if lost:
                 reasons = explain([letter for _, letter in lost], operation_id=operation.pk)
                 details = [(item, reasons[letter]) for item, letter in lost]
                 rows.end_items(state=ItemState.SKIPPED, details=details, now=now)
-        return batch, letters
+            items = [
+                (item, task_id, publication_id)
+                for item, letter, _, task_id, publication_id in prepared.ready
+                if letter in letters
+            ]
+            if not items:
+                return 0, letters
+            batch = OperationBatch.objects.create(
+                operation=operation,
+                number=self._number(operation, items[0][0]),
+                first_item_id=items[0][0],
+                last_item_id=items[-1][0],
+                claimed_at=now,
+            )
+            number = 0 if stage is None else stage.number
+            rows.mark_sent(items=items, batch=batch.number, stage=number, now=now)
+        return batch.number, letters
 
-    def _note_sent(self, prepared: Prepared, refused: Mapping[int, str], now: datetime) -> None:
-        """Mark what went; what could not go is refused, and its letter dead as before."""
-        went = [row for place, row in enumerate(prepared.ready) if place not in refused]
-        stayed = [
-            (row[0], row[1], refused[place]) for place, row in enumerate(prepared.ready) if place in refused
-        ]
-        stayed += prepared.refused
+    def _note_sent(
+        self, operation: Operation, batch: int, stayed: Sequence[tuple[int, int, str]], now: datetime
+    ) -> None:
+        """Note that a batch went; what could not go is refused, and its letter dead as before."""
         with transaction.atomic():
-            if went:
-                rows.mark_sent(items=[(item, task_id, pub) for item, _, _, task_id, pub in went], now=now)
+            _forget_batch(operation, batch)
             if stayed:
                 details = [(item, why) for item, _, why in stayed]
                 rows.end_items(state=ItemState.REFUSED, details=details, now=now)
                 rows.unclaim_letters(letter_ids=[letter for _, letter, _ in stayed], now=now)
 
     def _make(
-        self, operation: Operation, items: Sequence[tuple[int, int]], messages: Mapping[int, rows.MessageRow]
+        self,
+        operation: Operation,
+        channel: Any,
+        items: Sequence[tuple[int, int]],
+        messages: Mapping[int, rows.MessageRow],
     ) -> tuple[Prepared, Batch]:
         """Prepare and encode; touches neither the database nor the network."""
         prepared = self._prepare(operation, items, messages)
-        return prepared, encode(self._connection, [outgoing for _, _, outgoing, _, _ in prepared.ready])
+        return prepared, encode(channel, prepared.messages)
 
     def _prepare(
         self,
@@ -433,7 +480,7 @@ class Replaying:
 
     def _wait_or_finish(self, operation: Operation, now: datetime, lease: HoldsDuty) -> float | None:
         is_waiting = OperationItem.objects.filter(
-            operation=operation, state__in=[ItemState.SENDING, ItemState.SENT, ItemState.PENDING]
+            operation=operation, state__in=[ItemState.SENT, ItemState.PENDING]
         ).exists()
         if is_waiting:
             return LOOK_SECONDS
@@ -447,6 +494,10 @@ class Replaying:
                 OperationStage.objects.filter(operation=operation, ended_at=None).update(ended_at=now)
                 _log(operation, now, lease.holder, "finished", text)
         return None
+
+
+def _forget_batch(operation: Operation, number: int) -> None:
+    OperationBatch.objects.filter(operation=operation, number=number).delete()
 
 
 def batch_key(operation: Operation, batch: int) -> str:

@@ -55,19 +55,17 @@ def write_items(*, operation_id: int, letter_ids: Sequence[int], frozen_at: date
         return int(cursor.rowcount)
 
 
-def next_items(
-    *, operation_id: int, state: str, limit: int, batch: int | None = None
-) -> list[tuple[int, int, int]]:
-    """Return (item id, letter id, bytes of its message) of the next items, in the order of ids."""
+def next_items(*, operation_id: int, after: int, limit: int) -> list[tuple[int, int, int]]:
+    """Return (item id, letter id, bytes of its message) of the next pending items above the id ``after``."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
             SELECT i.id, i.letter_id, LENGTH(l.body) + LENGTH(l.headers)
             FROM {ITEMS} i JOIN {LETTERS} l ON l.id = i.letter_id
-            WHERE i.operation_id = %s AND i.state = %s {"" if batch is None else "AND i.batch = %s"}
+            WHERE i.operation_id = %s AND i.state = %s AND i.id > %s
             ORDER BY i.id LIMIT %s
             """,  # noqa: S608 - the names of our own tables
-            [operation_id, state, *([] if batch is None else [batch]), limit],
+            [operation_id, ItemState.PENDING.value, after, limit],
         )
         return [(item, letter, size) for item, letter, size in cursor.fetchall()]
 
@@ -124,19 +122,8 @@ def _claim(letter_ids: Sequence[int], frozen_at: datetime, now: datetime) -> int
     )
 
 
-def mark_sending(*, item_ids: Sequence[int], batch: int, stage: int) -> int:
-    """Move items pending → sending."""
-    return _execute(
-        f"UPDATE {ITEMS} SET state = %s, batch = %s, stage = %s WHERE {_among('id')} AND state = %s",  # noqa: S608
-        [ItemState.SENDING.value, batch, stage, _ids(item_ids), ItemState.PENDING.value],
-    )
-
-
-def mark_sent(*, items: Sequence[tuple[int, str, str]], now: datetime) -> int:
-    """Move items sending → sent, with the task and publication id each was sent with.
-
-    An item whose outcome was faster keeps its outcome and gets the ids.
-    """
+def mark_sent(*, items: Sequence[tuple[int, str, str]], batch: int, stage: int, now: datetime) -> int:
+    """Move items pending → sent, with the task and publication id that each is sent with."""
     if connection.vendor == "postgresql":
         source = "unnest(%s::bigint[], %s::text[], %s::text[]) AS v(id, task_id, publication_id)"
         values: list[Any] = [list(column) for column in zip(*items, strict=True)] or [[], [], []]
@@ -151,16 +138,16 @@ def mark_sent(*, items: Sequence[tuple[int, str, str]], now: datetime) -> int:
         )
     return _execute(
         f"""
-        UPDATE {ITEMS} SET sent_at = %s, task_id = {columns[0]}, publication_id = {columns[1]},
-            state = CASE WHEN state = %s THEN %s ELSE state END
-        FROM {source} WHERE {ITEMS}.id = {columns[2]} AND {ITEMS}.sent_at IS NULL
+        UPDATE {ITEMS} SET state = %s, sent_at = %s, batch = %s, stage = %s,
+            task_id = {columns[0]}, publication_id = {columns[1]}
+        FROM {source} WHERE {ITEMS}.id = {columns[2]} AND {ITEMS}.state = %s
         """,  # noqa: S608 - the names of our own tables
-        [_moment(now), ItemState.SENDING.value, ItemState.SENT.value, *values],
+        [ItemState.SENT.value, _moment(now), batch, stage, *values, ItemState.PENDING.value],
     )
 
 
 def end_items(*, state: ItemState, details: Sequence[tuple[int, str]], now: datetime) -> None:
-    """Move items pending or sending → skipped or refused, each with its reason."""
+    """Move items pending or sent → skipped or refused, each with its reason."""
     with connection.cursor() as cursor:
         cursor.executemany(
             f"UPDATE {ITEMS} SET state = %s, detail = %s, ended_at = %s WHERE id = %s AND state IN (%s, %s)",  # noqa: S608
@@ -171,7 +158,7 @@ def end_items(*, state: ItemState, details: Sequence[tuple[int, str]], now: date
                     _moment(now),
                     pk,
                     ItemState.PENDING.value,
-                    ItemState.SENDING.value,
+                    ItemState.SENT.value,
                 )
                 for pk, detail in details
             ],

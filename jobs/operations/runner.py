@@ -9,9 +9,9 @@ from typing import Protocol
 
 from kombu import Connection
 
-from jobs.core.words import ItemState, OperationKind, OperationState
+from jobs.core.words import OperationKind, OperationState
 from jobs.errors import BrokerUnavailable, LeaseLost
-from jobs.models import Operation, OperationEvent, OperationItem
+from jobs.models import Operation, OperationBatch, OperationEvent
 from jobs.operations.replaying import Replaying
 from jobs.operations.walking import Walking
 
@@ -99,33 +99,20 @@ class Runner:
         Raises:
             BrokerUnavailable: when none can be finished now.
         """
-        unfinished = (
-            OperationItem.objects.filter(state=ItemState.SENDING)
-            .order_by()
-            .values_list("operation", "batch")
-            .distinct()
-        )
         troubles: list[Exception] = []
-        for operation_id, batch in sorted(unfinished):
+        for batch in OperationBatch.objects.select_related("operation").order_by("operation", "number"):
             lease.check()
-            operation = Operation.objects.get(pk=operation_id)
+            operation = batch.operation
             try:
-                result = Replaying(self._connection, self._helper).finish_batch(
-                    operation, batch=batch, now=now
-                )
+                result = Replaying(self._connection, self._helper).finish_batch(operation, batch, now=now)
             except (BrokerUnavailable, LeaseLost):
                 raise
             except Exception as error:  # noqa: BLE001 - returned, and raised once the others had their turn
                 troubles.append(error)
                 continue
+            text = f"Batch {batch.number} was cut off while it was sent: {result}"
             OperationEvent.objects.create(
-                operation=operation,
-                at=now,
-                actor=lease.holder,
-                kind="resumed_after_crash",
-                text=f"Batch {batch} was cut off while it was sent: {result}",
+                operation=operation, at=now, actor=lease.holder, kind="resumed_after_crash", text=text
             )
-            logger.warning(
-                "operation %s: batch %s was cut off while it was sent: %s", operation_id, batch, result
-            )
+            logger.warning("operation %s: batch %s was cut off: %s", operation.pk, batch.number, result)
         return troubles

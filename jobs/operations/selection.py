@@ -14,7 +14,7 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from jobs import search
 from jobs.core.query import Query, parse
 from jobs.core.query_words import describe
-from jobs.core.words import ItemState, LetterState, OperationKind
+from jobs.core.words import LetterState, OperationKind
 from jobs.errors import OperationRefused
 from jobs.models import DeadLetter, OperationItem
 
@@ -112,9 +112,7 @@ class Selection:
         if self.is_by_hand:
             acted_on = Q(state=ACTED_ON[kind], pk__lte=self.cutoff_id, state_changed_at__lte=self.frozen_at)
             return self._matching(frozenset(LetterState)).exclude(acted_on)
-        taken = OperationItem.objects.filter(letter=OuterRef("pk")).filter(
-            Q(state=ItemState.SENDING) | Q(sent_at__gt=self.frozen_at)
-        )
+        taken = OperationItem.objects.filter(letter=OuterRef("pk"), sent_at__gt=self.frozen_at)
         purged = Q(state=LetterState.PURGED)
         return self._matching(frozenset(LetterState)).filter(
             Q(pk__lte=self.cutoff_id, state_changed_at__gt=self.frozen_at) & (purged | Exists(taken))
