@@ -6,7 +6,7 @@ from django.conf import settings
 from django.urls import URLPattern, path
 
 from console import action_urls
-from console.views import audit, auth, components, errors, letters, overview
+from console.views import audit, auth, components, errors, letters, overview, several_groups
 
 app_name = "console"
 
@@ -15,6 +15,7 @@ urlpatterns: list[URLPattern] = [
     path("dead-letters/", letters.letters, name="letters"),
     path("groups/", letters.groups, name="groups"),
     path("groups/selected/", letters.selected_groups, name="groups-selected"),
+    path("groups/triage/", several_groups.triage_several, name="groups-triage"),
     path("find/", letters.find, name="find"),
     path("audit/", audit.audit, name="audit"),
     path("login/", auth.Login.as_view(), name="login"),

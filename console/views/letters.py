@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 
 from console import charts, times
 from console.forms import search as search_form
@@ -124,20 +125,25 @@ def groups(request: HttpRequest) -> HttpResponse:
             for value, word in _GROUP_ORDERS.items()
         ],
         "window_words": _window_words(box.query, now),
-        "selection_q": box.text,
+        # Without a tick the buttons mean what is shown, not what another state's groups hold as well.
+        "selection_q": _of_groups(box.text, rows) if states else box.text,
     }
     return render_page(request, "letters/list.html", "letters/list.html", context)
 
 
 @requires("jobs.view_deadletter")
 def selected_groups(request: HttpRequest) -> HttpResponse:
-    """Go from ticked groups to the page that asks before it replays, purges or exports their letters."""
+    """Go from ticked groups to the page that asks what to do with their letters, or with the groups."""
     targets = {name: f"console:{name}" for name in ("replay", "purge", "export")}
+    targets["triage"] = "console:groups-triage"
     target = targets.get(request.GET.get("go", ""), targets["replay"])
     ids = [number for number in request.GET.getlist("group") if number.isdigit() and len(number) < 10]
     text = request.GET.get("q", "")
     if ids:
         text = f"{text} group:{','.join(ids)}".strip()
+    # Ticked groups stay themselves; letters of a group can be gone, the group to be marked is not.
+    if target == targets["triage"] and ids:
+        return HttpResponseRedirect(f"{reverse(target)}?{urlencode({'group': ids}, doseq=True)}")
     return HttpResponseRedirect(search_form.address(reverse(target), text))
 
 
@@ -240,6 +246,10 @@ def _wider(box: SearchBox, now: datetime) -> list[tuple[str, str, int]]:
         if number := search.count(core_query.parse(text, now=now)):
             found.append((wider, box.address(text), number))
     return found[:2]
+
+
+def _of_groups(text: str, rows: list[search.GroupRow]) -> str:
+    return f"{text} group:{','.join(str(row.group.pk) for row in rows)}".strip() if rows else text
 
 
 def _everything(now: datetime) -> Query:
