@@ -96,7 +96,8 @@ def _stages(stages: list[StageRow], *, least_apart: timedelta) -> Figure:
         assert stage.started_at is not None  # noqa: S101 - only those are in the list
         size = "all" if stage.size is None else f"{stage.size:,}"
         if marks and stage.started_at - marks[-1][0] < least_apart:
-            marks[-1][1].append(size)
+            # The label stands behind the last of their lines.
+            marks[-1] = (stage.started_at, [*marks[-1][1], size])
         else:
             marks.append((stage.started_at, [size]))
     labels = [

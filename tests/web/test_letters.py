@@ -392,7 +392,7 @@ def test_a_part_of_a_name_finds_nothing_but_says_what_would():
     response = client.get(f"{LIST}?q=task:charge+since:2h")
 
     assert "No dead letters match" in tags(response).text
-    address = href(response, "Search for task:*charge*: 1 letter")
+    address = href(response, "Search for task:*charge* (1 letter)")
     assert query_of(address) == "since:2h task:*charge*"
     assert len(ids(client.get(address))) == 1
 
