@@ -104,7 +104,7 @@ def _judge_reject(exc: Any, traceback: object) -> Ending:
 
 
 def _judge_failure(exc: BaseException, traceback: object, attempt: Attempt) -> Ending:
-    error = errors.describe(exc, traceback)
+    error = errors.describe_raised(exc, traceback)
     if errors.ran_to_its_end(traceback):
         return Ending(reasons.RESULT_NOT_STORED, error)
     details: dict[str, Any] = {}

@@ -43,6 +43,38 @@ def describe(exc: Any, traceback: object = "") -> WireError:
     return WireError(type=name, message=message[:MESSAGE_LIMIT_CHARS], traceback=cut_traceback(traceback))
 
 
+def describe_raised(exc: Any, traceback: object) -> WireError:
+    """Write the exception that a job raised, under the name it had in the process that raised it.
+
+    An exception that cannot be pickled arrives as the nearest of its base classes that can, often
+    without its message: urllib's HTTPError as ``OSError()``. The traceback was written before.
+    """
+    error = describe(exc, traceback)
+    written = _last_error(traceback)
+    if written is None or type(exc).__module__ != "builtins" or written[0] == error.type:
+        return error
+    return WireError(
+        type=written[0],
+        message=(written[1] or error.message)[:MESSAGE_LIMIT_CHARS],
+        traceback=error.traceback,
+    )
+
+
+def _last_error(traceback: object) -> tuple[str, str] | None:
+    """Return type and message of the error a traceback ends with."""
+    text = traceback if isinstance(traceback, str) else ""
+    block = _CHAIN.split(text)[-1]
+    if not _FRAME.search(block):
+        return None
+    error = _ERROR.match(_after_last_frame(block))
+    return None if error is None else (_full_name(error["type"]), error["message"] or "")
+
+
+def _full_name(written: str) -> str:
+    """Return "module.Name" of a type as a traceback writes it; built-in ones have no module there."""
+    return written if "." in written else f"builtins.{written}"
+
+
 def type_name(kind: type) -> str:
     """Return "module.Name" of a class."""
     return f"{kind.__module__}.{kind.__qualname__}"
@@ -114,9 +146,8 @@ def first_error(traceback: object) -> WireError | None:
     error = _ERROR.match(_after_last_frame(blocks[0]))
     if error is None:
         return None
-    name = error["type"] if "." in error["type"] else f"builtins.{error['type']}"
     return WireError(
-        type=name,
+        type=_full_name(error["type"]),
         message=(error["message"] or "")[:MESSAGE_LIMIT_CHARS],
         traceback=cut_traceback(blocks[0] + "\n"),
     )

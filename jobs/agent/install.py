@@ -39,10 +39,12 @@ def join_worker(sender: Any = None, **_: Any) -> None:
     from . import control  # noqa: F401 (registers jobs_describe)
     from .agent import Agent
     from .consumers import CapturingConsumer, capturing_consumer
+    from .originals import keep_originals
 
     base = symbol_by_name(sender.consumer_cls)
     if issubclass(base, CapturingConsumer):
         return
+    keep_originals()
     agent = Agent(sender.app, settings, sender.hostname)
     sender.jobs_agent = agent
     sender.consumer_cls = capturing_consumer(base, agent)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import time
+import urllib.error
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,11 @@ def fail_late(*args: Any, **kwargs: Any) -> None:
 @app.task(name="shop.ship")
 def ship(order_id: int, address: str, *, express: bool = False) -> None:
     raise ValueError(f"cannot ship {order_id}")
+
+
+@app.task(name="shop.http")
+def http() -> None:
+    raise urllib.error.HTTPError("http://pay", 503, "Unavailable", Message(), io.BytesIO())
 
 
 @app.task(name="shop.unpicklable")

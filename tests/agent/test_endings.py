@@ -79,6 +79,16 @@ def test_row_20_an_exception_that_cannot_be_pickled_is_kept_as_text(worker: Work
     assert "in unpicklable" in record.error.traceback
 
 
+def test_row_20_an_exception_that_arrives_as_its_base_class_keeps_its_name(worker: Worker) -> None:
+    record = worker.record_of(worker.send("shop.http"))
+
+    assert record.error is not None
+    assert (record.error.type, record.error.message) == (
+        "urllib.error.HTTPError",
+        "HTTP Error 503: Unavailable",
+    )
+
+
 def test_row_21_a_killed_child_is_a_lost_worker(prefork: Worker) -> None:
     record = prefork.record_of(prefork.send("shop.kill"))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import traceback
+import urllib.error
+from email.message import Message
 from typing import Any
 
 import pytest
@@ -88,6 +91,30 @@ def test_an_error_that_could_not_travel_keeps_its_name() -> None:
     )
 
     assert (described.type, described.message) == ("shop.errors.Refused", "Refused('a')")
+
+
+def test_an_error_that_arrived_as_its_base_class_keeps_its_name_and_message() -> None:
+    """Source: ``celery.utils.serialization.find_pickleable_exception``; urllib's HTTPError is one."""
+    _, text = raised(urllib.error.HTTPError("http://pay", 503, "Unavailable", Message(), io.BytesIO()))
+
+    ending = judge(OSError(), text, Attempt())
+
+    assert ending is not None
+    assert ending.error is not None
+    assert (ending.error.type, ending.error.message) == (
+        "urllib.error.HTTPError",
+        "HTTP Error 503: Unavailable",
+    )
+
+
+def test_a_built_in_error_keeps_what_it_says() -> None:
+    error, text = raised(KeyError("sku"))
+
+    ending = judge(error, text, Attempt())
+
+    assert ending is not None
+    assert ending.error is not None
+    assert (ending.error.type, ending.error.message) == ("builtins.KeyError", "'sku'")
 
 
 @pytest.mark.parametrize("letter", ["a", "ä", "\ud800", "\U0001f600"])
@@ -219,7 +246,7 @@ def test_a_failure_while_the_backend_is_down_is_the_jobs_own() -> None:
     assert ending.reason == "failed"
     assert ending.error is not None
     assert ending.error.type == "builtins.ValueError"
-    assert ending.details == {"bookkeeping_error": "builtins.ConnectionError: Error 111"}
+    assert ending.details == {"bookkeeping_error": "redis.exceptions.ConnectionError: Error 111"}
 
 
 def test_a_chain_of_the_jobs_own_is_left_alone() -> None:
