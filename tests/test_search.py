@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from datetime import timedelta
 
@@ -12,7 +13,7 @@ from jobs.core.query import parse
 from jobs.core.words import GroupState, LetterState, Reason
 from jobs.models import DeadLetter
 from jobs.search.conditions import MAX_DISTINCT_NAMES
-from tests.factories import NOW, make_group, make_letter
+from tests.factories import NOW, make_group, make_item, make_letter, make_operation
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_database")]
 
@@ -374,6 +375,54 @@ def test_find_takes_the_newest_letter_of_a_job():
     assert search.find("j") == newest
 
 
+def test_a_letter_is_found_by_the_id_of_the_job_that_replayed_it():
+    letter = make_letter()
+    item = make_item(make_operation(), letter, task_id="0b9c55a1-77aa-4e0e-a5f5-2f4cbb0d53a7")
+
+    assert search.find(item.task_id) == letter
+    assert list(search.letters(q(f"id:{item.task_id}"))) == [letter]
+    assert search.find("") is None
+
+
+@pytest.mark.parametrize("qualifier", ["task", "queue", "worker", "args.x", "args.y", "error", ""])
+def test_many_wildcards_take_no_longer_than_a_few(qualifier):
+    make_letter(
+        task="a" * 255,
+        queue="a" * 255,
+        worker="a" * 255,
+        error="a" * 2_000,
+        # The pattern's end is there, on another line.
+        arguments_text="".join(f"\nx={'a' * 480}\n" for _ in range(7)) + "\ny=aab\n",
+    )
+    pattern = "*a" * 30 + "*b"
+    began = time.monotonic()
+
+    found = search.count(q(f"{qualifier}:{pattern}" if qualifier else pattern))
+
+    assert time.monotonic() - began < 1
+    assert found == (1 if qualifier == "" else 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("a*b*c", "abc", True),
+        ("a*b*c", "a-b-b-c-c", True),
+        ("a*b*c", "acb", False),
+        ("*ab*ab*", "xabyabz", True),
+        ("*ab*ab*", "xab", False),
+        ("a*aa*a", "aaa", False),
+        ("a*aa*a", "aaaa", True),
+    ],
+)
+def test_wildcards_mean_the_same_on_both_databases(pattern, text, matches):
+    make_letter(task="t", queue=text, worker=text, arguments_text=f"\nx={text}\n")
+
+    assert search.count(q(f"queue:{pattern}")) == matches
+    assert search.count(q(f"worker:{pattern}")) == matches
+    assert search.count(q(f"args.x:{pattern}")) == matches
+
+
 def test_find_does_not_choose_between_two():
     for last in ("1", "2"):
         make_letter(uuid=uuid.UUID("abcd" + "0" * 27 + last))
@@ -478,7 +527,7 @@ def test_the_period_of_a_search_without_times_begins_with_its_oldest_letter(lett
         (lambda: search.group_states(q("")), 1),
         (lambda: search.timeline(q("since:1h"), now=NOW), 2),
         (lambda: search.breakdown(search.letters(q(""))), 1),
-        (lambda: search.find("nosuch-id"), 1),
+        (lambda: search.find("nosuch-id"), 2),
     ],
 )
 @pytest.mark.parametrize("number", [1, 12])

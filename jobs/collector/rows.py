@@ -112,6 +112,7 @@ def new_letter(
         "unreplayable": _why_unreplayable(record, queue),
         "arguments_preview": shown,
         "arguments_text": searched,
+        "parameters": record.parameters,
         "task": entry.task,
         "task_id": clean_name(record.task_id),
         "root_id": clean_name(record.root_id),

@@ -218,10 +218,16 @@ def _split(text: str) -> Iterator[_Word]:
             raise QuerySyntaxError(
                 f"Word {number}: the quote at character {opened + 1} is never closed. "
                 f'Close it with ", or write \\" for the sign itself.',
-                f'{text.rstrip()}"',
+                f'{_without_odd_backslash(text.rstrip())}"',
                 position=opened,
             )
         yield _Word(number, start, text[start:position])
+
+
+def _without_odd_backslash(text: str) -> str:
+    """Return text to which a quote can be added that no backslash takes literally."""
+    backslashes = len(text) - len(text.rstrip("\\"))
+    return text[:-1] if backslashes % 2 else text
 
 
 def _read_term(word: _Word, whole: str) -> Term:
@@ -374,12 +380,21 @@ def matches_pattern(pattern: Pattern, text: str) -> bool:
     """Say whether ``text`` is what the pattern describes, case counted."""
     if len(pattern) == 1:
         return pattern[0] == text
-    return pattern_regex(pattern).fullmatch(text) is not None
+    return re.fullmatch(pattern_regex(pattern), text) is not None
 
 
-def pattern_regex(pattern: Pattern) -> re.Pattern[str]:
-    """Return the pattern as a regular expression for one line."""
-    return re.compile("[^\n]*".join(re.escape(piece) for piece in pattern))
+def pattern_regex(pattern: Pattern, *, is_atomic: bool = True) -> str:
+    """Return the pattern as a regular expression for one line.
+
+    Each piece between wildcards is taken where it comes first, and never looked for again: Python
+    would try every way to share a line between many wildcards. PostgreSQL does not, and does not
+    know the group that says so.
+    """
+    pieces = [re.escape(piece) for piece in pattern]
+    if not is_atomic or len(pieces) < 3:
+        return "[^\n]*".join(pieces)
+    middle = "".join(f"(?>[^\n]*?{piece})" for piece in pieces[1:-1])
+    return f"{pieces[0]}{middle}[^\n]*{pieces[-1]}"
 
 
 def _refuse_repeated(terms: Iterable[Term], words: Iterable[_Word], whole: str) -> None:

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from jobs.core.words import REASON_WORDS, LetterState, Reason
+from jobs.fields import JSONTextField
 from jobs.models.groups import FailureGroup
 from jobs.models.messages import Message
 
@@ -65,6 +66,9 @@ class DeadLetter(Message):
     # One "\npath=value\n" line an argument, without masked ones, at most 4,000 characters:
     # what args.order_id:48213 searches.
     arguments_text = models.TextField(blank=True)
+    # The names of the task's positional parameters, as the worker knew them; null when it did not. They tell
+    # which positional arguments are masked.
+    parameters = JSONTextField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=255, blank=True)
     purged_by = models.ForeignKey(
         "jobs.Operation", null=True, blank=True, on_delete=models.SET_NULL, related_name="purged_letters"

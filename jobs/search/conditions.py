@@ -12,7 +12,7 @@ from django.db.models.lookups import In
 
 from jobs.core.query import Pattern, Query, Term, matches_pattern, pattern_regex
 from jobs.core.words import LetterState
-from jobs.models import DeadLetter
+from jobs.models import DeadLetter, OperationItem
 
 # More distinct names than this are not looked up for a pattern: it is then matched row by row.
 MAX_DISTINCT_NAMES = 2_000
@@ -164,7 +164,11 @@ def _full_match(column: str, pattern: Pattern, *, after: str = "") -> Q:
     if len(pattern) == 1 and not after:
         return Q(**{column: pattern[0]})
     lead = rf"(.*\{after})?" if after else ""
-    return Q(**{f"{column}__regex": f"^{lead}{pattern_regex(pattern).pattern}$"})
+    return Q(**{f"{column}__regex": f"^{lead}{_regex(pattern)}$"})
+
+
+def _regex(pattern: Pattern) -> str:
+    return pattern_regex(pattern, is_atomic=connections[DeadLetter.objects.db].vendor != "postgresql")
 
 
 def _contains(column: str, pattern: Pattern) -> Q:
@@ -182,13 +186,13 @@ def _argument(path: str, pattern: Pattern) -> Q:
     line = (*line[:-1], f"{line[-1]}\n")
     condition = Q(_Like(F("arguments_text"), Value(f"%{_like(line)}%")))
     if len(line) > 1:
-        condition &= Q(arguments_text__iregex=pattern_regex(line).pattern)
+        condition &= Q(arguments_text__iregex=_regex(line))
     return condition
 
 
 def _id_condition(value: str) -> Q:
     bounds = uuid_bounds(value)
-    by_job = Q(task_id=value)
+    by_job = Q(task_id=value) | Q(pk__in=OperationItem.objects.filter(task_id=value).values("letter"))
     return by_job if bounds is None else by_job | Q(uuid__range=bounds)
 
 

@@ -89,11 +89,16 @@ def page(query: Query, *, cursor: str | None = None, limit: int = 50, order: str
 
 
 def find(text: str) -> DeadLetter | None:
-    """Return the letter with this id, the only one whose id begins so, or the newest of this job."""
+    """Return the letter with this id, the only one whose id begins so, or the newest of this job.
+
+    The job may be one that replayed the letter: what a worker's log names.
+    """
     text = text.strip()
     if not text or len(text) > 255 or "\x00" in text:
         return None
     by_job = DeadLetter.objects.filter(task_id=text).first()
+    if by_job is None:
+        by_job = DeadLetter.objects.filter(items__task_id=text).first()
     if by_job is not None:
         return by_job
     bounds = uuid_bounds(text)
