@@ -28,7 +28,6 @@ def refresh_workers(connection: Connection, *, now: datetime, timeout_seconds: f
 
 
 def _write(answer: WorkerDescription, now: datetime) -> None:
-    hostname = answer.hostname[:255]
     values = {
         "boot_id": answer.boot_id,
         "pool": answer.pool,
@@ -43,4 +42,4 @@ def _write(answer: WorkerDescription, now: datetime) -> None:
         tasks = Worker.objects.filter(digest=answer.digest).values_list("tasks", flat=True).first()
     if tasks is not None:
         values["tasks"] = tasks
-    Worker.objects.update_or_create(hostname=hostname, defaults=values)
+    Worker.objects.update_or_create(hostname=answer.hostname, defaults=values)

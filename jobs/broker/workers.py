@@ -14,6 +14,8 @@ from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
+from jobs.core.cleaning import clean_name
+from jobs.core.signatures import clean_queues, clean_tasks
 from jobs.errors import BrokerUnavailable
 
 DESCRIBE_COMMAND = "jobs_describe"
@@ -70,13 +72,11 @@ def describe_workers(
         found[hostname] = WorkerDescription(
             hostname=hostname,
             has_agent=False,
-            queues=[
-                queue["name"]
-                for queue in _list(queues.get(hostname))
-                if isinstance(queue, dict) and isinstance(queue.get("name"), str)
-            ],
+            queues=clean_queues(
+                [queue.get("name") for queue in _list(queues.get(hostname)) if isinstance(queue, dict)]
+            ),
             # "registered" may add "[rate_limit=…]" to a name.
-            tasks={name.split(" ")[0]: None for name in names},
+            tasks=clean_tasks({name.split(" ")[0]: None for name in names}),
         )
     return sorted(found.values(), key=lambda worker: worker.hostname)
 
@@ -101,7 +101,7 @@ def _ask(
         timeout=timeout_seconds,
     )
     return {
-        str(hostname): answer
+        clean_name(str(hostname)): answer
         for reply in replies or []
         if isinstance(reply, dict)
         for hostname, answer in reply.items()
@@ -112,15 +112,17 @@ def _ask(
 def _read(hostname: str, answer: Any) -> WorkerDescription | None:
     if not isinstance(answer, dict):
         return None
-    tasks = answer.get("tasks")
+    boot_id, pool, digest = (
+        clean_name(str(answer.get(name) or ""), limit=64) for name in ("boot_id", "pool", "digest")
+    )
     return WorkerDescription(
         hostname=hostname,
         has_agent=True,
-        boot_id=str(answer.get("boot_id") or "")[:64],
-        pool=str(answer.get("pool") or "")[:64],
-        digest=str(answer.get("digest") or "")[:64],
-        queues=[name for name in _list(answer.get("queues")) if isinstance(name, str)],
-        tasks=tasks if isinstance(tasks, dict) else None,
+        boot_id=boot_id,
+        pool=pool,
+        digest=digest,
+        queues=clean_queues(answer.get("queues")),
+        tasks=clean_tasks(answer.get("tasks")),
     )
 
 
