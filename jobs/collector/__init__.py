@@ -18,6 +18,7 @@ from jobs.agent.wire import Record
 from jobs.broker.inbox import Inbox, Taken
 from jobs.collector.reading import checked, read, unreadable
 from jobs.collector.storing import Stored, store
+from jobs.core.cleaning import clean_name
 
 __all__ = ["BATCH", "Collector", "Stored", "insert_letters"]
 
@@ -73,7 +74,9 @@ class Collector:
             raise
         except Exception as error:
             logger.exception("A record was refused by the database; it is kept as a malformed letter.")
-            store([unreadable(taken, f"the database refused it ({type(error).__name__})", now=now)], now=now)
+            # Its bytes alone, so that whatever was refused is not refused again.
+            bare = Taken(body=taken.body, content_type=clean_name(taken.content_type))
+            store([unreadable(bare, f"the database refused it ({type(error).__name__})", now=now)], now=now)
 
 
 def insert_letters(

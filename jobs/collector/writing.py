@@ -34,7 +34,10 @@ def insert(model: type[models.Model], rows: Sequence[Row]) -> None:
     prepared = _prepared(fields, rows)
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            with cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+            # Django translates what the call raises, not what the block does: a full disk would look like
+            # a refused record.
+            copying = f"COPY {table} ({names}) FROM STDIN"
+            with connection.wrap_database_errors, cursor.copy(copying) as copy:
                 for row in prepared:
                     copy.write_row(row)
         else:

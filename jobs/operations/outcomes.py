@@ -26,6 +26,10 @@ def give_up(items: QuerySet[OperationItem], *, detail: str, now: datetime) -> in
     while True:
         with transaction.atomic():
             rows = list(items.filter(state=ItemState.SENT).values_list("pk", "letter_id")[:_BATCH])
+            # Letters are locked before their items, and in their order, as the collector does: each would
+            # otherwise hold what the other waits for.
+            locked = DeadLetter.objects.select_for_update().filter(pk__in=[letter for _, letter in rows])
+            list(locked.order_by("pk").values_list("pk"))
             changed = OperationItem.objects.filter(
                 pk__in=[pk for pk, _ in rows], state=ItemState.SENT
             ).update(state=ItemState.UNKNOWN, ended_at=now, detail=detail[:255])
