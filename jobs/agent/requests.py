@@ -149,18 +149,22 @@ class CapturingRequest(Request):
     def reject(self, requeue: bool = False) -> Any:
         """Put a job back only as often as is allowed; then it dies."""
         if not requeue or self.acknowledged:
+            self._keep_unreturned()
             return super().reject(requeue=requeue)
         loss = self._jobs_loss or Ending(reasons.REJECTED, None, {"requeue": True})
         comebacks = self.jobs_deliveries.comebacks(self)
         if comebacks >= self.jobs_agent.settings.max_comebacks:
             self._die_of_comebacks(loss, comebacks)
             return None
+        self._jobs_loss = loss
         if self.jobs_deliveries.put_back_counted(self):
+            self._jobs_ending = loss  # the copy goes on
             return self.acknowledge()
         return super().reject(requeue=True)
 
     def acknowledge(self) -> Any:
         """Forget the count of comebacks with the message."""
+        self._keep_unreturned()
         result = super().acknowledge()
         if self._jobs_is_counted:
             self._jobs_is_counted = False
@@ -246,6 +250,11 @@ class CapturingRequest(Request):
         )
         if ending is not None:
             self._settle(ending, exc)
+
+    def _keep_unreturned(self) -> None:
+        """Record a job that was to be put back and is dropped: releases of Celery differ in which they do."""
+        if self._jobs_loss is not None and self._jobs_ending is None and not self.acknowledged:
+            self._keep(self._jobs_loss)
 
     def _settle(self, ending: Ending, exc: Any) -> None:
         """Record an ending now, or leave it to ``reject`` when Celery puts the message back."""
