@@ -24,5 +24,5 @@ class JSONTextField(models.TextField):  # type: ignore[type-arg]
         return json.loads(value) if isinstance(value, str) else value
 
     def get_prep_value(self, value: Any) -> str | None:
-        """Write the value as ASCII JSON."""
-        return None if value is None else json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+        """Write the value as ASCII JSON, spaced as kombu writes it: a replay copies the text."""
+        return None if value is None else json.dumps(value, ensure_ascii=True)

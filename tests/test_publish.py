@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from kombu import Connection, Producer
 
 from jobs.broker import connect
-from jobs.broker.publish import Outgoing, publish
+from jobs.broker.publish import JSONText, Outgoing, publish
 from jobs.errors import BrokerUnavailable
 from tests.servers import RedisServer, free_port
 
@@ -85,6 +86,39 @@ def test_a_batch_leaves_the_lists_that_kombu_leaves(broker, settings, options) -
 
     assert without_tags(keys(broker)) == expected
     assert (result.already_sent, result.exactly_once) == (False, False)
+
+
+@pytest.mark.parametrize("properties", [{}, {"correlation_id": "é"}, {"message_id": "m", "delivery_mode": 1}])
+@pytest.mark.parametrize("priority", [None, 0, 3])
+def test_a_message_is_written_with_the_bytes_that_kombu_writes(broker, properties, priority) -> None:
+    headers = {"task": "t", "id": "1", "text": 'é\ud800\x00"', "n": 2**70, "x": [None, {"y": 1.5}]}
+    message = outgoing(headers=headers, properties=properties, priority=priority)
+    # The first of a kind is kombu's own work, the second written alike, the third copied.
+    as_text = message._replace(
+        headers=JSONText(json.dumps(headers)),
+        properties=JSONText(json.dumps({"delivery_mode": 2, **properties})),
+    )
+    with connect() as connection:
+        publish(connection, [message, message, as_text])
+
+    with broker.client() as client:
+        (key,) = client.keys("critical*")
+        texts = {re.sub(rb'"delivery_tag": "[^"]{36}"', b"", item) for item in client.lrange(key, 0, -1)}
+    assert len(texts) == 1
+
+
+def test_headers_given_as_text_go_over_other_transports_too() -> None:
+    message = outgoing(
+        1, headers=JSONText('{"task": "t", "id": "1"}'), properties=JSONText('{"correlation_id": "1"}')
+    )
+    with Connection("memory://") as connection:
+        publish(connection, [message])
+
+        queue = connection.SimpleQueue("critical")
+        received = queue.get(timeout=1)
+        queue.close()
+
+    assert (received.headers, received.properties["correlation_id"]) == ({"task": "t", "id": "1"}, "1")
 
 
 def test_header_values_that_json_has_no_word_for_are_written_as_kombu_does(broker) -> None:

@@ -37,16 +37,32 @@ CONFIRM_SECONDS = 30
 _WATCH_TRIES = 5
 
 
+class JSONText(str):
+    """An object as ``json.dumps`` writes it, for a message that is made by copying."""
+
+    __slots__ = ()
+
+
 class Outgoing(NamedTuple):
-    """A message ready to be sent; ``body`` is raw and is never serialised again."""
+    """A message ready to be sent; ``body`` is raw and is never serialised again.
+
+    Headers and properties are dicts, or both ``JSONText``. As text, ``properties`` says its ``delivery_mode``
+    and nothing that kombu adds on the way.
+    """
 
     body: bytes
     content_type: str
     content_encoding: str
-    headers: dict[str, Any]
-    properties: dict[str, Any]
+    headers: Any
+    properties: Any
     queue: str
     priority: int | None = None
+
+    def opened(self) -> Outgoing:
+        """Return the message with headers and properties as values."""
+        if not isinstance(self.headers, JSONText):
+            return self
+        return self._replace(headers=json.loads(self.headers), properties=json.loads(self.properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +119,11 @@ class Batch:
                     kinds[kind] = self._last, _routing_text(channel, message)
                     continue
                 payloads, routing = found
-                if is_base64 and _ROUTING_PROPERTIES.isdisjoint(message.properties):
+                if not is_base64:
+                    message = message.opened()
+                if type(message.headers) is JSONText:
+                    payload = _copied(message, routing, next(tags))
+                elif is_base64 and _ROUTING_PROPERTIES.isdisjoint(message.properties):
                     payload = _written(message, routing, next(tags))
                 else:
                     prepared = _prepare(channel, message)
@@ -185,6 +205,7 @@ def _is_one_redis(channel: Any) -> bool:
 
 
 def _prepare(channel: Any, message: Outgoing) -> Any:
+    message = message.opened()
     properties = {"delivery_mode": 2, **message.properties}
     return channel.prepare_message(
         message.body,
@@ -245,11 +266,20 @@ def _written(message: Outgoing, routing: str, tag: str) -> str:
     except TypeError:
         headers = kombu_dumps(message.headers)
         first_properties = kombu_dumps({"delivery_mode": 2, **properties})[:-1]
+    return _envelope(message, headers, first_properties, routing, tag)
+
+
+def _copied(message: Outgoing, routing: str, tag: str) -> str:
+    """Write the same of a message whose headers and properties are text."""
+    return _envelope(message, str(message.headers), str(message.properties)[:-1], routing, tag)
+
+
+def _envelope(message: Outgoing, headers: str, properties: str, routing: str, tag: str) -> str:
     return (
         f'{{"body": "{b2a_base64(message.body, newline=False).decode("ascii")}",'
         f' "content-encoding": {_encode(message.content_encoding)},'
         f' "content-type": {_encode(message.content_type)},'
-        f' "headers": {headers}, "properties": {first_properties}, {routing}{tag}"}}}}'
+        f' "headers": {headers}, "properties": {properties}, {routing}{tag}"}}}}'
     )
 
 
@@ -304,7 +334,8 @@ def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> Publi
         channel.events["basic_nack"].add(confirmed.on_nack)
         channel.events["basic_return"].clear()
         channel.events["basic_return"].add(confirmed.on_return)
-        for position, message in enumerate(messages):
+        for position, given in enumerate(messages):
+            message = given.opened()
             confirmed.positions[message.headers.get(PUBLICATION_HEADER)] = position
             confirmed.expect_one()
             try:

@@ -16,8 +16,8 @@ from django.db.models import Min
 from kombu import Connection
 
 from jobs.agent import wire
-from jobs.broker.publish import Batch, Outgoing, encode, open_channel, publish, send
-from jobs.core import replay
+from jobs.broker.publish import Batch, JSONText, Outgoing, encode, open_channel, publish, send
+from jobs.core import replay, replay_text
 from jobs.core.pace import Pace
 from jobs.core.stages import StageCounts, Verdict, judge
 from jobs.core.words import ItemState, OperationState
@@ -437,12 +437,34 @@ class Replaying:
         """Build the messages. Ids follow from the operation's seed, so a batch sent twice has the same."""
         seed = str(operation.selection.get("seed", "")).encode()
         published_at = datetime.now().timestamp()  # noqa: DTZ005 - seconds since the epoch have no zone
+        is_plain = operation.edited_arguments is None and not operation.keeps_task_id
+        always = {
+            "retries": ', "retries": 0',
+            "eta": ', "eta": null',
+            "expires": ', "expires": null',
+            wire.PUBLISHED_AT_HEADER: f', "{wire.PUBLISHED_AT_HEADER}": {published_at!r}',
+        }
         prepared = Prepared([], [])
         for item_id, letter_id in items:
-            if letter_id not in messages:
+            row = messages.get(letter_id)
+            if row is None:
                 continue
             task_id, publication_id = _derived_ids(seed, item_id)
-            letter_uuid, message, replays = _stored(messages[letter_id])
+            if is_plain:
+                replays = row[-1] if replays_made else row[-1] + 1
+                changed = {
+                    **always,
+                    "id": f', "id": "{task_id}"',
+                    wire.PUBLICATION_HEADER: f', "{wire.PUBLICATION_HEADER}": "{publication_id}"',
+                    wire.REPLAY_OF_HEADER: f', "{wire.REPLAY_OF_HEADER}": "{_hyphenated(row[1])}"',
+                    wire.REPLAY_ITEM_HEADER: f', "{wire.REPLAY_ITEM_HEADER}": {item_id}',
+                    wire.REPLAY_NUMBER_HEADER: f', "{wire.REPLAY_NUMBER_HEADER}": {replays}',
+                }
+                copied = _copied(row, changed, task_id, operation.target_queue)
+                if copied is not None:
+                    prepared.ready.append((item_id, letter_id, copied, task_id, publication_id))
+                    continue
+            letter_uuid, message, replays = _stored(row)
             stamp = {
                 wire.PUBLICATION_HEADER: publication_id,
                 wire.PUBLISHED_AT_HEADER: published_at,
@@ -506,6 +528,29 @@ def batch_key(operation: Operation, batch: int) -> str:
     return f"jobs.sent.{operation.pk}-{seed}.{batch}"
 
 
+def _copied(
+    row: rows.MessageRow, changed: Mapping[str, str], task_id: str, target_queue: str
+) -> Outgoing | None:
+    """Return what ``replay.prepare`` would, written over the stored text; None when it takes more than that."""
+    _, _, body, content_type, content_encoding, headers, properties, queue, routing_key, exchange, *rest = row
+    queue = target_queue or queue or ("" if exchange else routing_key)
+    body = bytes(body)
+    if not queue or not replay_text.are_plain(properties) or replay.may_have_chord(body, content_type):
+        return None
+    text = replay_text.headers(headers, changed)
+    if text is None:
+        return None
+    return Outgoing(
+        body,
+        content_type or "application/data",
+        content_encoding or "binary",
+        JSONText(text),
+        JSONText(f'{{"delivery_mode": 2, "correlation_id": "{task_id}"}}'),
+        queue,
+        rest[0],
+    )
+
+
 def _stored(row: rows.MessageRow) -> tuple[str, replay.StoredMessage, int]:
     _, letter_uuid, body, content_type, content_encoding, headers, properties, queue, *rest = row
     routing_key, exchange, priority, reason, task_id, replays = rest
@@ -526,7 +571,7 @@ def _stored(row: rows.MessageRow) -> tuple[str, replay.StoredMessage, int]:
     return _hyphenated(letter_uuid), message, replays
 
 
-# json.loads looks at its options for every text, and for spaces that JSONTextField does not write.
+# json.loads looks at its options for every text, and for spaces around it.
 _decode = json.JSONDecoder().raw_decode
 
 
