@@ -191,6 +191,11 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
 ]
+AUTHENTICATION_BACKENDS = [
+    # First, so that it can refuse before a password is looked at.
+    "console.throttle.LoginThrottle",
+    "django.contrib.auth.backends.ModelBackend",
+]
 LOGIN_URL = "console:login"
 LOGIN_REDIRECT_URL = "console:overview"
 LOGOUT_REDIRECT_URL = "console:login"

@@ -6,13 +6,12 @@ from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.http import HttpRequest
 from django.utils import timezone
 
+from console import throttle
 from jobs import audit
 from jobs.audit import Actor
-from jobs.core.cleaning import clean_name
-
-_NAME_LIMIT = 150
 
 
 def connect() -> None:
@@ -22,8 +21,14 @@ def connect() -> None:
     user_login_failed.connect(_failed, dispatch_uid="console.sign_ins.failed")
 
 
-def _logged_in(sender: Any, *, user: AbstractBaseUser, **_: Any) -> None:
-    audit.record(actor=Actor(user=user), action="login", text="logged in", now=timezone.now())
+def _logged_in(sender: Any, *, user: AbstractBaseUser, request: HttpRequest | None = None, **_: Any) -> None:
+    audit.record(
+        actor=Actor(user=user),
+        action="login",
+        text="logged in",
+        details=throttle.attempt(request, user.get_username()),
+        now=timezone.now(),
+    )
 
 
 def _logged_out(sender: Any, *, user: AbstractBaseUser | None, **_: Any) -> None:
@@ -31,11 +36,19 @@ def _logged_out(sender: Any, *, user: AbstractBaseUser | None, **_: Any) -> None
         audit.record(actor=Actor(user=user), action="logout", text="logged out", now=timezone.now())
 
 
-def _failed(sender: Any, *, credentials: dict[str, Any], **_: Any) -> None:
-    name = clean_name(str(credentials.get("username", ""))[:_NAME_LIMIT])
+def _failed(
+    sender: Any, *, credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any
+) -> None:
+    now = timezone.now()
+    attempt = throttle.attempt(request, credentials.get("username"))
+    # One that had to wait was no try, and must not fill the audit.
+    if request is not None and throttle.seconds_to_wait(request, attempt["name"], now=now) > 0:
+        return
+    name = attempt["name"]
     audit.record(
         actor=Actor(name="somebody unknown"),
         action="login_failed",
         text=f"tried to log in as {name or 'nobody'} and was refused",
-        now=timezone.now(),
+        details=attempt,
+        now=now,
     )
