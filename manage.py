@@ -7,6 +7,8 @@ import sys
 
 def main() -> None:
     """Hand the command line to Django."""
+    # The database, exports and logs hold whole jobs: what is written here is this user's only.
+    os.umask(0o077)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     try:
         from django.core.management import execute_from_command_line

@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import connections
+from kombu.utils.url import maybe_sanitize_url
 
 from console import redis_server
 from console.demo.programs import programs as demo_programs
@@ -100,7 +101,8 @@ class Stack:
 
     def announce(self) -> list[Program]:
         """Say where everything is."""
-        url = self._broker_url
+        # Its password is known to who set it, and has no place in a log or in a list of processes.
+        url = broker_words(self._broker_url)
         lines = [
             "",
             f"The console answers at  {self._address}/",
@@ -201,6 +203,11 @@ def environment(*, broker_url: str, console_url: str | None = None) -> dict[str,
     for name in ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
         values.pop(name, None)
     return values
+
+
+def broker_words(url: str) -> str:
+    """Return a broker's URL as it may be shown: with stars for a password."""
+    return ";".join(maybe_sanitize_url(each) if "@" in each else each for each in url.split(";"))
 
 
 def wants_redis() -> bool:

@@ -207,6 +207,32 @@ def test_broker_of_ones_own_is_used(tmp_path: Path) -> None:
         server.remove()
 
 
+def test_the_password_of_the_broker_is_in_no_output_and_no_list_of_processes(tmp_path: Path) -> None:
+    server = RedisServer().start()
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "shop", "on", ">hunter2", "~*", "&*", "+@all")
+    up = Up(tmp_path / "data", BROKER_URL=f"redis://shop:hunter2@127.0.0.1:{server.port}/0")
+    try:
+        up.start()
+        commands = [" ".join(process.cmdline()) for process in up.family()]
+
+        assert up.broker_url == f"redis://shop:**@127.0.0.1:{server.port}/0"
+        assert up.stop()[0] == 0
+        assert "hunter2" not in up.text() + " ".join(commands)
+    finally:
+        up.end()
+        server.remove()
+
+
+def test_what_is_written_under_data_is_this_users_only(shared: Up) -> None:
+    ours = {shared.directory / "up.log", shared.directory / "broker-url"}
+    opened = [path for path in shared.directory.rglob("*") if path.stat().st_mode & 0o077]
+
+    assert (shared.directory / "console.sqlite3").exists()
+    # The test made these two before it started.
+    assert set(opened) <= ours
+
+
 def test_embedded_redis_keeps_jobs_and_refuses_what_is_dangerous(shared: Up) -> None:
     with redis.Redis.from_url(shared.broker_url, socket_timeout=10) as server:
         kept = {
