@@ -123,7 +123,7 @@ class BenchWorker:
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Return one row a task: both rates, their median ratio and its target."""
-    rounds, count = (5, 1_500) if quick else (15, 3_000)
+    rounds, count = (5, 1_500) if quick else (9, 3_000)
     rows: list[dict[str, Any]] = []
     server = RedisServer().start()
     with tempfile.TemporaryDirectory(prefix="bench-agent-") as directory:

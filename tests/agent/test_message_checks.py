@@ -135,3 +135,59 @@ def test_the_wire_form_of_a_message_with_nothing_in_it() -> None:
     )
     assert messages.is_redelivered(bare) is False
     assert (wired.content_type, wired.content_encoding) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "says"),
+    [
+        (b"[]", {"task": "t", "id": "i"}, ""),
+        (b"[]", {"task": "t"}, "'id' is missing"),
+        (b"[]", {"task": "", "id": "i"}, "'task' is an empty str"),
+        (b"[]", {"task": ["t"], "id": "i"}, "'task' is a list"),
+        (b"{bad", {}, ""),  # Celery's route for what cannot be decoded
+        (b"[]", {}, ""),  # Celery's route for what is no job
+        (b'{"task": "t", "id": "i"}', {}, ""),
+        (b'{"task": "t"}', {}, "'id' is missing"),
+        (b'{"task": "t"}', {"id": "i"}, ""),
+    ],
+)
+def test_the_names_a_worker_needs(body: bytes, headers: dict[str, Any], says: str) -> None:
+    assert messages.header_problem(message(body, headers=headers)).startswith(says)
+    assert bool(messages.header_problem(message(body, headers=headers))) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"[[], {}, {}]", ""),
+        (b"[[], {}, null]", ""),
+        (b'{"args": [], "kwargs": {}}', ""),
+        (b"{}", ""),
+        (b'{"args": 5}', "the positional arguments are a int"),
+        (b'{"kwargs": null}', "the keyword arguments are missing"),
+        (b"5", "the body is a int"),
+        (b"[1]", "the body has 1 parts"),
+        (b"[[], {}, 5]", "the third part of the body is a int"),
+    ],
+)
+def test_the_shape_a_worker_needs(body: bytes, says: str) -> None:
+    problem = messages.body_problem(message(body, accept={"application/json"}))
+
+    assert problem.startswith(says)
+    assert bool(problem) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({"timelimit": [None, 1.5], "shadow": "s", "stamped_headers": ["a"], "stamps": {}, "retries": 0}, ""),
+        ({"timelimit": [True, None]}, "'timelimit'"),
+        ({"shadow": 1}, "'shadow'"),
+        ({"stamped_headers": [1]}, "'stamped_headers'"),
+        ({"stamps": []}, "'stamps'"),
+        ({"retries": True}, "'retries'"),
+    ],
+)
+def test_the_options_a_worker_needs(headers: dict[str, Any], says: str) -> None:
+    assert messages.option_problem(headers).startswith(says)
+    assert bool(messages.option_problem(headers)) is bool(says)
