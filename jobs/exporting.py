@@ -8,7 +8,7 @@ masked values there is no ``record``: the line is for reading and says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -17,9 +17,10 @@ from django.db.models import Prefetch, QuerySet
 from jobs import conf, search
 from jobs.agent import wire
 from jobs.core import arguments
-from jobs.core.masking import DEFAULT_KEYS, MASKED, mask
+from jobs.core.masking import DEFAULT_KEYS, MASKED, mask, mask_arguments
 from jobs.models import DeadLetter, Death
 from jobs.operations import Selection
+from jobs.workers import known_parameters
 
 FORMAT = 1
 # A body may have megabytes; so many are held in memory at once.
@@ -44,18 +45,26 @@ def lines(letters: QuerySet[DeadLetter], *, is_masked: bool) -> Iterator[bytes]:
         .order_by("pk")
     )
     keys = (*DEFAULT_KEYS, *conf.current().masked_keys)
+    known = known_parameters()
     for letter in found.iterator(chunk_size=BATCH):
-        line = as_line(letter, list(letter.death_set.all()), masked_keys=keys, is_masked=is_masked)
+        deaths = list(letter.death_set.all())
+        line = as_line(letter, deaths, masked_keys=keys, known=known, is_masked=is_masked)
         # ASCII escapes keep lone surrogates and NUL.
         yield json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def summary(letter: DeadLetter, *, masked_keys: Iterable[str]) -> dict[str, Any]:
-    """Return what ``--json`` prints of a letter, its arguments masked."""
+def summary(
+    letter: DeadLetter, *, masked_keys: Iterable[str], known: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """Return what ``--json`` prints of a letter, its arguments masked.
+
+    ``known`` are the parameters of tasks, for positional arguments; see ``workers.known_parameters``.
+    """
     content = arguments.read(
         bytes(letter.body), letter.content_type, letter.content_encoding, letter.headers or {}
     )
     keys = tuple(masked_keys)
+    args = mask_arguments(content.args, letter.parameters, known.get(letter.task), keys=keys)
     return {
         "id": str(letter.uuid),
         "task_id": letter.task_id,
@@ -69,17 +78,22 @@ def summary(letter: DeadLetter, *, masked_keys: Iterable[str]) -> dict[str, Any]
         "replays": letter.replays,
         "died_at": _iso(letter.died_at),
         "group": letter.group_id,
-        "args": None if content.error else _plain(mask(content.args, keys)),
+        "args": None if content.error else _plain(args),
         "kwargs": None if content.error else _plain(mask(content.kwargs, keys)),
         "replayable": not letter.unreplayable,
     }
 
 
 def as_line(
-    letter: DeadLetter, deaths: list[Death], *, masked_keys: Iterable[str], is_masked: bool
+    letter: DeadLetter,
+    deaths: list[Death],
+    *,
+    masked_keys: Iterable[str],
+    known: Mapping[str, list[str]],
+    is_masked: bool,
 ) -> dict[str, Any]:
     """Return a letter as one line; ``deaths`` newest first."""
-    line = {"format": FORMAT, **summary(letter, masked_keys=masked_keys)}
+    line = {"format": FORMAT, **summary(letter, masked_keys=masked_keys, known=known)}
     line["history"] = [_past_death(death) for death in deaths[1:]]
     if is_masked:
         return line | {"importable": False, "why_not": NOT_IMPORTABLE}
@@ -118,6 +132,7 @@ def to_record(letter: DeadLetter, death: Death | None) -> wire.Record:
         error=wire.WireError(
             type=letter.error_type, message=letter.error, traceback=death.traceback if death else ""
         ),
+        parameters=letter.parameters,
         details=death.details if death else {},
     )
 

@@ -11,6 +11,8 @@ from jobs.models import Worker
 
 # A worker that has not answered for so long is not listed any more.
 FORGET_AFTER = timedelta(days=7)
+# Those of one application tell the same, and lists of tasks are long.
+WORKERS_READ = 20
 
 
 def refresh_workers(connection: Connection, *, now: datetime, timeout_seconds: float = 1.0) -> int:
@@ -25,6 +27,16 @@ def refresh_workers(connection: Connection, *, now: datetime, timeout_seconds: f
         _write(answer, now)
     Worker.objects.filter(seen_at__lt=now - FORGET_AFTER).delete()
     return len(answers)
+
+
+def known_parameters() -> dict[str, list[str]]:
+    """Return the names of each task's positional parameters, as the newest worker that told them did."""
+    known: dict[str, list[str]] = {}
+    for tasks in Worker.objects.order_by("-seen_at").values_list("tasks", flat=True)[:WORKERS_READ]:
+        for task, parameters in tasks.items():
+            if parameters is not None:
+                known.setdefault(task, parameters["names"])
+    return known
 
 
 def _write(answer: WorkerDescription, now: datetime) -> None:

@@ -63,8 +63,9 @@ def present(
         )
     args, kwargs = list(content.args or []), dict(content.kwargs or {})
     if not is_revealed:
-        args, kwargs = masks.masked_args(args, parameters), masks.masked_kwargs(kwargs)
-    value, how = named(args, kwargs, parameters)
+        args, kwargs = masks.masked_args(args, parameters, letter.parameters), masks.masked_kwargs(kwargs)
+    at_death = {"names": letter.parameters} if letter.parameters is not None else parameters
+    value, how = named(args, kwargs, at_death)
     return ArgumentsView(
         size=size,
         kind="JSON",

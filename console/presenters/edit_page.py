@@ -57,15 +57,18 @@ class Original:
     kwargs: dict[str, Any]
     parameters: Mapping[str, Any] | None
     is_checked: bool
+    # The names at the letter's death, which tell what is masked as well.
+    names: list[str] | None = None
 
     @classmethod
-    def of(cls, content: Arguments, knowledge: TaskKnowledge) -> Original:
+    def of(cls, content: Arguments, knowledge: TaskKnowledge, names: list[str] | None) -> Original:
         """Take them from a body that was read."""
         return cls(
             args=list(content.args),
             kwargs=dict(content.kwargs),
             parameters=knowledge.parameters,
             is_checked=bool(knowledge.is_known) and knowledge.parameters is not None,
+            names=names,
         )
 
     @property
@@ -92,14 +95,14 @@ class Original:
     def typed(self) -> Typed:
         """Return the editors' texts before anybody typed."""
         return Typed(
-            args=argument_changes.editor_text(masks.masked_args(self.args, self.parameters)),
+            args=argument_changes.editor_text(masks.masked_args(self.args, self.parameters, self.names)),
             kwargs=argument_changes.editor_text(masks.masked_kwargs(self.kwargs)),
         )
 
     def read(self, typed: Typed) -> tuple[dict[str, Any] | None, Typed]:
         """Read both editors; every mistake is told at once, and then there are no values."""
         editors = (
-            ("args", typed.args, self.args, masks.masked_args(self.args, self.parameters)),
+            ("args", typed.args, self.args, masks.masked_args(self.args, self.parameters, self.names)),
             ("kwargs", typed.kwargs, self.kwargs, masks.masked_kwargs(self.kwargs)),
         )
         values: dict[str, Any] = {}
@@ -119,8 +122,8 @@ class Original:
             *argument_changes.changes(
                 self.args,
                 values["args"],
-                masked_before=masks.masked_args(self.args, self.parameters),
-                masked_after=masks.masked_args(values["args"], self.parameters),
+                masked_before=masks.masked_args(self.args, self.parameters, self.names),
+                masked_after=masks.masked_args(values["args"], self.parameters, self.names),
                 path="args",
             ),
             *argument_changes.changes(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs import conf
-from jobs.core.masking import DEFAULT_KEYS, MASKED, is_masked_key, mask
+from jobs.core.masking import DEFAULT_KEYS, mask, mask_arguments
 
 
 def keys() -> tuple[str, ...]:
@@ -14,15 +14,15 @@ def keys() -> tuple[str, ...]:
     return (*DEFAULT_KEYS, *conf.current().masked_keys)
 
 
-def masked_args(args: Sequence[Any], parameters: Mapping[str, Any] | None) -> list[Any]:
-    """Mask positional arguments; one whose parameter has a masked name is masked whole."""
-    in_use = keys()
-    names = list(parameters.get("names", [])) if parameters is not None else []
-    masked: list[Any] = mask(list(args), in_use)
-    return [
-        MASKED if index < len(names) and is_masked_key(str(names[index]), in_use) else value
-        for index, value in enumerate(masked)
-    ]
+def masked_args(
+    args: Sequence[Any], parameters: Mapping[str, Any] | None, names: Sequence[str] | None = None
+) -> list[Any]:
+    """Mask positional arguments; one whose parameter has a masked name is masked whole.
+
+    ``parameters`` are the task's as a worker tells them now, ``names`` those at the letter's death.
+    """
+    told = parameters.get("names", []) if parameters is not None else []
+    return mask_arguments(args, told, names, keys=keys())
 
 
 def masked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,8 @@ def edit(request: HttpRequest, letter_id: uuid.UUID) -> HttpResponse:
     if refused:
         context = {"letter": letter, "headline": letter_page.headline(letter), "refused": refused, "now": now}
         return render(request, "confirm/edit_refused.html", context, status=409)
-    original = Original.of(content, letter_page.task_knowledge(letter.task, now=now))
+    knowledge = letter_page.task_knowledge(letter.task, now=now)
+    original = Original.of(content, knowledge, letter.parameters)
     page = _Page(request, letter, original, now)
     if request.method == "GET":
         return page.show(page.freeze(), original.typed())

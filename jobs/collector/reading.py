@@ -12,6 +12,8 @@ from typing import Any
 from jobs.agent import wire
 from jobs.agent.wire import Record, WireError, WireMessage
 from jobs.broker.inbox import Taken
+from jobs.core.cleaning import clean_name
+from jobs.core.signatures import MAX_PARAMETERS
 from jobs.core.words import Reason
 
 KINDS = frozenset({"death", "outcome", "ending"})
@@ -126,7 +128,7 @@ def checked(record: Record) -> Record:
         started_at=record.started_at if _is_number(record.started_at) else None,
         message=_checked_message(record.message),
         error=_checked_error(record.error),
-        parameters=_texts(record.parameters),
+        parameters=_parameter_names(record.parameters),
         replay_item=_whole(record.replay_item),
         details=details,
     )
@@ -178,8 +180,12 @@ def _json_of(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _texts(value: Any) -> list[str] | None:
-    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+def _parameter_names(value: Any) -> list[str] | None:
+    """Return the names as they may be shown and compared; None when they are not those of a function."""
+    if not isinstance(value, list) or len(value) > MAX_PARAMETERS:
+        return None
+    names = [clean_name(item) for item in value if isinstance(item, str)]
+    return names if len(set(names)) == len(value) else None
 
 
 def _whole(value: Any) -> int | None:

@@ -88,12 +88,18 @@ def moment(seconds: float | None, *, now: datetime) -> datetime | None:
 
 
 def new_letter(
-    entry: Entry, *, group_id: int, now: datetime, masked_keys: tuple[str, ...], letter_id: uuid.UUID
+    entry: Entry,
+    *,
+    group_id: int,
+    now: datetime,
+    masked_keys: tuple[str, ...],
+    parameters: list[str] | None,
+    letter_id: uuid.UUID,
 ) -> dict[str, Any]:
-    """Return the columns of the letter of a first death."""
+    """Return the columns of the letter of a first death; ``parameters`` name its positional arguments."""
     record = entry.record
     message = record.message
-    shown, searched = arguments.summarise(_bound_arguments(record), masked_keys)
+    shown, searched = arguments.summarise(_bound_arguments(record, parameters), masked_keys)
     queue = clean_name(message.queue) if message is not None else ""
     return {
         "uuid": letter_id,
@@ -112,7 +118,7 @@ def new_letter(
         "unreplayable": _why_unreplayable(record, queue),
         "arguments_preview": shown,
         "arguments_text": searched,
-        "parameters": record.parameters,
+        "parameters": parameters,
         "task": entry.task,
         "task_id": clean_name(record.task_id),
         "root_id": clean_name(record.root_id),
@@ -162,12 +168,12 @@ def _message_columns(message: WireMessage | None) -> dict[str, Any]:
     }
 
 
-def _bound_arguments(record: Record) -> dict[str, Any]:
+def _bound_arguments(record: Record, parameters: list[str] | None) -> dict[str, Any]:
     message = record.message
     if message is None:
         return {}
     read = arguments.read(message.body, message.content_type, message.content_encoding, message.headers)
-    return arguments.bind(record.parameters, read.args, read.kwargs)
+    return arguments.bind(parameters, read.args, read.kwargs)
 
 
 def _why_unreplayable(record: Record, queue: str) -> str:

@@ -21,6 +21,7 @@ from jobs.collector.writing import ids_of, insert, update
 from jobs.core.masking import DEFAULT_KEYS
 from jobs.core.words import GroupState, LetterState
 from jobs.models import DeadLetter, Death, FailureGroup, OperationEvent, OperationItem
+from jobs.workers import known_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +76,16 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
                 continue
             outcome_of.ended(record, now=now, retention=current.resolved_retention)
             counted += 1
+        known = _known_parameters(first)
         letters = [
             rows.new_letter(
                 entry,
                 group_id=group_ids[entry.fingerprint],
                 now=now,
                 masked_keys=(*DEFAULT_KEYS, *current.masked_keys),
+                parameters=known.get(entry.task)
+                if entry.record.parameters is None
+                else entry.record.parameters,
                 letter_id=ids.get(id(entry.record)) or uuid.uuid4(),
             )
             for entry in first
@@ -115,6 +120,13 @@ def _known_deaths(entries: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
         return set()
     found = Death.objects.filter(publication_id__in={publication for publication, _ in wanted})
     return wanted.intersection(found.order_by().values_list("publication_id", "attempt"))
+
+
+def _known_parameters(entries: Iterable[Entry]) -> dict[str, list[str]]:
+    """Ask the other workers where one did not know its task: without names no argument is masked."""
+    if all(entry.record.parameters is not None or entry.record.message is None for entry in entries):
+        return {}
+    return known_parameters()
 
 
 def _letter_hex(record: Record) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -50,6 +50,22 @@ def _any_of(keys: tuple[str, ...]) -> re.Pattern[str]:
     parts = [re.escape(key) for key in keys if key]
     # Without keys: what matches nothing.
     return re.compile("|".join(parts) if parts else r"(?!)", re.IGNORECASE)
+
+
+def mask_arguments(
+    args: Sequence[Any], *names: Sequence[str] | None, keys: Iterable[str] = DEFAULT_KEYS
+) -> list[Any]:
+    """Return positional arguments with masks, whole where one of ``names`` calls the place by a masked name.
+
+    Each of ``names`` are a task's parameters as somebody knew them; they may differ during a deploy.
+    """
+    wanted = tuple(keys)
+    masked: list[Any] = mask(list(args), wanted)
+    for known in names:
+        for place, name in enumerate((known or ())[: len(masked)]):
+            if is_masked_key(name, wanted):
+                masked[place] = MASKED
+    return masked
 
 
 def mask_headers(headers: Mapping[str, Any], keys: Iterable[str] = DEFAULT_KEYS) -> dict[str, Any]:

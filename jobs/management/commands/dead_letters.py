@@ -38,6 +38,7 @@ from jobs.operations import (
 )
 from jobs.operations.starting import TYPED_ABOVE
 from jobs.waiting import wait_for_end
+from jobs.workers import known_parameters
 
 LIST_LIMIT = 50
 TRACEBACK_LIMIT = 20_000
@@ -124,10 +125,10 @@ class Command(BaseCommand):
         shown = 0
         heavy = () if is_json else search.HEAVY_COLUMNS
         rows = found.defer(*heavy) if limit == 0 else found.defer(*heavy)[:limit]
-        keys = _masked_keys(reveal)
+        keys, known = _masked_keys(reveal), known_parameters()
         for letter in rows.iterator(chunk_size=200):
             if is_json:
-                self._print_json(exporting.summary(letter, masked_keys=keys))
+                self._print_json(exporting.summary(letter, masked_keys=keys, known=known))
             else:
                 if not shown:
                     self.stdout.write(_row("ID", "DIED", "REASON", "TASK", "QUEUE", "ERROR"))
@@ -144,7 +145,7 @@ class Command(BaseCommand):
         now = timezone.now()
         if reveal:
             self._audit_reveal(f"letter {letter.short_id}", now, letter=letter)
-        values = exporting.summary(letter, masked_keys=_masked_keys(reveal))
+        values = exporting.summary(letter, masked_keys=_masked_keys(reveal), known=known_parameters())
         deaths = list(letter.death_set.order_by("-died_at", "-pk"))
         if is_json:
             history = [
