@@ -26,6 +26,7 @@ from jobs.broker import connect
 # All is over within 10 s. Beat first, so that nothing new is sent; then the workers, whose jobs get
 # time to finish and go back to the broker when they do not; Redis last, it holds what the others wrote.
 SENDER_STOP = StopRule(stage=0, kill_after_seconds=1.0)
+BEAT_STOP = StopRule(stage=0, kill_after_seconds=2.5, repeat_every_seconds=0.7)
 # Giving jobs back takes Celery 1 to 2 s by itself.
 WORKER_STOP = StopRule(stage=1, quit_after_seconds=4.0, kill_after_seconds=7.0)
 SERVICE_STOP = StopRule(stage=2, kill_after_seconds=8.6)
@@ -92,7 +93,7 @@ class Stack:
         if not self._options["no_beat"]:
             scheduler = "django_celery_beat.schedulers:DatabaseScheduler"
             beat = (*celery, "beat", "--loglevel=INFO", "--pidfile=", f"--scheduler={scheduler}")
-            programs.append(self._program("beat", beat, SENDER_STOP))
+            programs.append(self._program("beat", beat, BEAT_STOP))
         if self._options["demo"]:
             programs += demo_programs(
                 Demo.of(self._directory), self._environment, sender_stop=SENDER_STOP, worker_stop=WORKER_STOP

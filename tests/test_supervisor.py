@@ -406,6 +406,16 @@ def test_plan_sends_each_signal_once() -> None:
     assert plan.killed == ["one"]
 
 
+def test_plan_asks_again_who_may_miss_it() -> None:
+    """Celery's beat does: SIGTERM in the middle of a query ended in a log line, and it went on."""
+    plan = StopPlan([("beat", StopRule(stage=0, kill_after_seconds=2, repeat_every_seconds=0.5))])
+
+    steps = [plan.step(now, ["beat"]) for now in (0, 0.4, 0.6, 1.0, 1.2, 2.0)]
+
+    term, kill = ("beat", signal.SIGTERM), ("beat", signal.SIGKILL)
+    assert steps == [[term], [], [term], [], [term], [term, kill]]
+
+
 def test_a_stage_may_use_the_time_that_the_one_before_left() -> None:
     plan = StopPlan([("one", StopRule(0, 2)), ("two", StopRule(1, 5))])
     plan.step(0, {"one", "two"})

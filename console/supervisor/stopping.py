@@ -19,11 +19,17 @@ class StopRule:
     bounded and what one stage does not need is left to the next: after ``quit_after_seconds``, when
     given, SIGQUIT (for a Celery worker: give unfinished jobs back to the broker), after
     ``kill_after_seconds`` SIGKILL to the whole process group.
+
+    With ``repeat_every_seconds`` SIGTERM is sent again while the program lives, for one that may miss
+    it (Celery's beat: its handler saves the schedule, and when the signal comes in the middle of a
+    query that fails and the exception ends in a log line). Never for a Celery worker, where a second
+    SIGTERM means a cold shutdown.
     """
 
     stage: int
     kill_after_seconds: float
     quit_after_seconds: float | None = None
+    repeat_every_seconds: float | None = None
 
 
 class StopPlan:
@@ -33,6 +39,7 @@ class StopPlan:
         self._rules = dict(rules)
         self._began: float | None = None
         self._sent: set[tuple[str, signal.Signals]] = set()
+        self._asked_at: dict[str, float] = {}
         self._hurried_at: float | None = None
 
     def hurry(self, now: float) -> None:
@@ -47,7 +54,10 @@ class StopPlan:
         return sorted(names, key=lambda name: self._rules[name].stage)
 
     def step(self, now: float, alive: Collection[str]) -> list[tuple[str, signal.Signals]]:
-        """Return the signals to send at ``now`` (seconds of any steady clock), each one once."""
+        """Return the signals to send at ``now`` (seconds of any steady clock).
+
+        Each comes once, but for a SIGTERM that is to be repeated.
+        """
         names = [name for name in self._rules if name in alive]
         if not names:
             return []
@@ -61,12 +71,19 @@ class StopPlan:
             if self._hurried_at is not None and rule.stage < last_stage:
                 self._add(due, name, signal.SIGKILL)
             elif rule.stage == stage:
-                self._add(due, name, signal.SIGTERM)
+                self._ask(due, name, rule, now)
                 if rule.quit_after_seconds is not None and now - self._began >= rule.quit_after_seconds:
                     self._add(due, name, signal.SIGQUIT)
                 if now - self._began >= rule.kill_after_seconds:
                     self._add(due, name, signal.SIGKILL)
         return due
+
+    def _ask(self, due: list[tuple[str, signal.Signals]], name: str, rule: StopRule, now: float) -> None:
+        every = rule.repeat_every_seconds
+        asked_at = self._asked_at.get(name)
+        if asked_at is None or (every is not None and now - asked_at >= every):
+            self._asked_at[name] = now
+            due.append((name, signal.SIGTERM))
 
     def _add(self, due: list[tuple[str, signal.Signals]], name: str, number: signal.Signals) -> None:
         if (name, number) not in self._sent:
