@@ -12,7 +12,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench browser
+.PHONY: help run test check bench servers
 .DELETE_ON_ERROR:
 
 help:
@@ -24,8 +24,9 @@ help:
 run: $(VENV)/installed
 	@$(BIN)/python manage.py up --host $(HOST) --port $(PORT) --demo --first-login
 
-test: check browser
-	$(BIN)/python -m pytest $(ARGS)
+# Three at a time on two cores: most of them wait for servers. A file stays in one process, with its servers.
+test: check servers
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -58,14 +59,19 @@ $(VENV)/installed-dev: requirements-dev.txt requirements.txt | $(BIN)/python
 	@$(PIP) install -r requirements-dev.txt
 	@touch $(VENV)/installed $@
 
-# The browser of the tests. Playwright's own download is not used: Debian's Chromium is patched by Debian.
-browser:
-	@if command -v chromium >/dev/null 2>&1; then exit 0; fi; \
+# The programs of the tests that no wheel ships. Playwright's own download is not used: Debian's Chromium is
+# patched by Debian. RUNLEVEL=1 keeps the package from starting a broker of its own.
+servers:
+	@missing=; \
+	command -v chromium >/dev/null 2>&1 || missing="$$missing chromium"; \
+	[ -x /usr/sbin/rabbitmq-server ] || missing="$$missing rabbitmq-server"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-		echo 'Installing Chromium for the browser tests'; \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } \
-			>.chromium-install.log 2>&1 || { cat .chromium-install.log; rm -f .chromium-install.log; exit 1; }; \
-		rm -f .chromium-install.log; \
+		echo "Installing$$missing for the tests"; log=$$(mktemp); \
+		{ apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+			apt-get install -qq -y --no-install-recommends $$missing; } >"$$log" 2>&1 \
+			|| { cat "$$log"; rm -f "$$log"; exit 1; }; \
+		rm -f "$$log"; \
 	else \
-		echo 'The browser tests need the command chromium. Install it (Debian: sudo apt install chromium).'; exit 1; \
+		echo "The tests need$$missing. Install it (Debian: sudo apt install$$missing)."; exit 1; \
 	fi
