@@ -9,7 +9,7 @@ os.environ.setdefault("SECRET_KEY", "only for tests")
 # would take every later test for an asynchronous view and refuse it the database.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
-from console.settings import *  # noqa: E402, F403
+from console.settings import *  # noqa: F403
 
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":  # noqa: F405
     # In a file, as in production: threads that share a database in memory lock each other's tables.

@@ -22,7 +22,9 @@ CHORD = {"chord": {"task": "shop.tasks.collect"}}
 
 def worker(**fields: Any) -> Worker:
     values = {
-        "hostname": "celery@web-1", "queues": ["critical"], "seen_at": LATER,
+        "hostname": "celery@web-1",
+        "queues": ["critical"],
+        "seen_at": LATER,
         "tasks": {"shop.tasks.send_receipt": None},
     }
     return Worker.objects.create(**{**values, **fields})

@@ -58,15 +58,16 @@ def test_the_body_travels_byte_for_byte() -> None:
 
 def test_id_retries_eta_and_expiry_are_reset_and_the_rest_is_kept() -> None:
     headers = make_headers(task="shop.tasks.send", task_id="old") | {
-        "retries": 3, "eta": "2026-11-12T03:00:00", "expires": "2026-11-12T04:00:00",
-
-            "group": "g",
-            "timelimit": [10, 20],
-            "stamps": {"a": 1},
-            "traceparent": "00-1",
-            "custom": {"x": [1]}
-        ,
-        "jobs-publication": "before", "jobs-idempotency-key": "receipt:5",
+        "retries": 3,
+        "eta": "2026-11-12T03:00:00",
+        "expires": "2026-11-12T04:00:00",
+        "group": "g",
+        "timelimit": [10, 20],
+        "stamps": {"a": 1},
+        "traceparent": "00-1",
+        "custom": {"x": [1]},
+        "jobs-publication": "before",
+        "jobs-idempotency-key": "receipt:5",
     }
 
     sent = send(message(headers=headers))
@@ -78,14 +79,23 @@ def test_id_retries_eta_and_expiry_are_reset_and_the_rest_is_kept() -> None:
 
 def test_marks_of_the_broker_and_of_former_deliveries_are_dropped() -> None:
     marks = {
-        "compression": "application/x-gzip", "x-death": [{"count": 1}], "x-first-death-queue": "q",
-        "x-last-death-reason": "rejected", "x-delivery-count": 3, "redelivered": True,
+        "compression": "application/x-gzip",
+        "x-death": [{"count": 1}],
+        "x-first-death-queue": "q",
+        "x-last-death-reason": "rejected",
+        "x-delivery-count": 3,
+        "redelivered": True,
     }
     stored = message(
         headers=make_headers(task="t", task_id="old") | marks,
         properties={
-            "reply_to": "somebody", "expiration": "1000", "delivery_tag": "tag", "priority": 5,
-            "delivery_info": {"routing_key": "x"}, "body_encoding": "base64", "user_id": "guest",
+            "reply_to": "somebody",
+            "expiration": "1000",
+            "delivery_tag": "tag",
+            "priority": 5,
+            "delivery_info": {"routing_key": "x"},
+            "body_encoding": "base64",
+            "user_id": "guest",
             "app_id": "shop",
         },
     )
@@ -147,15 +157,13 @@ def test_a_body_that_cannot_be_read_is_replayed_as_it_is_and_cannot_be_edited(bo
 
 def test_a_message_of_the_first_protocol_is_edited_in_its_body() -> None:
     content = {
-
-            "task": "old.task",
-            "id": "old",
-            "args": [1],
-            "kwargs": {},
-            "retries": 2,
-            "eta": "x",
-            "expires": "y"
-        ,
+        "task": "old.task",
+        "id": "old",
+        "args": [1],
+        "kwargs": {},
+        "retries": 2,
+        "eta": "x",
+        "expires": "y",
         "chord": CHORD,
     }
     stored = message(body=json.dumps(content).encode(), headers={})
@@ -164,8 +172,14 @@ def test_a_message_of_the_first_protocol_is_edited_in_its_body() -> None:
 
     assert sent.task_id == "new-id"
     assert json.loads(sent.body) == {
-        "task": "old.task", "id": "new-id", "args": [2], "kwargs": {"a": 1}, "retries": 0,
-        "eta": None, "expires": None, "chord": None,
+        "task": "old.task",
+        "id": "new-id",
+        "args": [2],
+        "kwargs": {"a": 1},
+        "retries": 0,
+        "eta": None,
+        "expires": None,
+        "chord": None,
     }
 
 
@@ -204,8 +218,12 @@ def test_another_queue_is_taken_and_without_any_it_is_refused() -> None:
 )
 def test_arguments_are_held_against_the_signature(args, kwargs, complaint) -> None:
     parameters = {
-        "names": ["order_id", "note"], "required": 1, "var_args": False, "var_kwargs": False,
-        "kwonly": ["flag"], "kwonly_required": [],
+        "names": ["order_id", "note"],
+        "required": 1,
+        "var_args": False,
+        "var_kwargs": False,
+        "kwonly": ["flag"],
+        "kwonly_required": [],
     }
 
     found = explain_mismatch(parameters, args, kwargs)
