@@ -33,6 +33,11 @@ class Entry:
     death_id: int | None = None
     order: int = 0
 
+    @property
+    def word_tone(self) -> str:
+        """The tone of the word: only what went ill, well or in between is coloured."""
+        return self.tone if self.tone in {"red", "green", "amber"} else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Life:

@@ -103,6 +103,8 @@ class OperationPage:
     can_restore: int
     offers_undo: bool
     only_letter: str
+    outcome_tone: str
+    rate_words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,8 @@ def present(
         can_restore=restorable,
         offers_undo=bool(restorable) and _has_just_ended(operation, now),
         only_letter=_only_letter(operation),
+        outcome_tone=_outcome_tone(operation, progress),
+        rate_words=_rate_words(operation, progress),
     )
 
 
@@ -362,6 +366,24 @@ def _lasted(operation: Operation) -> str:
 
 def _has_just_ended(operation: Operation, now: datetime) -> bool:
     return operation.ended_at is not None and now - operation.ended_at < UNDO_OFFERED
+
+
+def _rate_words(operation: Operation, progress: Progress) -> str:
+    """Say which rate is set, and which one it has."""
+    rate = operation.rate_per_second
+    words = "no limit" if rate is None else f"{rate:g} /s set"
+    if progress.rate_measured is None:
+        return words
+    return f"{words}, {f'{progress.rate_measured:.1f}'.removesuffix('.0')} /s measured"
+
+
+def _outcome_tone(operation: Operation, progress: Progress) -> str:
+    """Return the class of the note that tells how it ended."""
+    if operation.state == OperationState.STOPPED:
+        return "note-amber"
+    if operation.state != OperationState.FINISHED:
+        return ""
+    return "note-amber" if progress.died or progress.unknown else "note-green"
 
 
 def _only_letter(operation: Operation) -> str:

@@ -61,6 +61,7 @@ def test_templates_stay_short_and_partials_extend_nothing(path):
     is_partial = path.name.startswith("_")
 
     assert len(text.splitlines()) <= (60 if is_partial else 150)
+    assert [line for line in text.splitlines() if len(line) > 140] == []
     assert not (is_partial and "{% extends" in text)
 
 
