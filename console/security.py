@@ -30,15 +30,19 @@ POLICY = "; ".join(
 
 
 class ContentSecurityPolicyMiddleware:
-    """Puts the policy on every response, the admin's too."""
+    """Puts the policy on every response, the admin's too, and keeps pages with jobs in them out of caches."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Add the header."""
+        """Add the headers."""
         response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", POLICY)
+        user = getattr(request, "user", None)
+        if user is not None and user.is_authenticated:
+            # After a logout the browser's back button must not show them.
+            response.headers.setdefault("Cache-Control", "no-store, private")
         return response
 
 
