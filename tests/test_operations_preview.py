@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from jobs import retention
+from jobs import retention, search
 from jobs.core.words import GroupState, LetterState, OperationKind, Reason
 from jobs.errors import OperationRefused
 from jobs.models import AuditEntry, DeadLetter, Death, FailureGroup, OperationEvent, OperationItem, Worker
@@ -104,6 +105,67 @@ def test_letters_that_may_repeat_effects_chord_members_and_unread_bodies_are_cou
     assert found["1 may repeat its effects."] == Level.WARNING
     assert found["2 belonged to a chord."] == Level.INFO
     assert found["1 is replayed unread."] == Level.INFO
+
+
+def test_of_very_many_letters_a_part_is_looked_at_and_said_to_be_one(monkeypatch) -> None:
+    # The name jobs.operations.preview is the function's.
+    monkeypatch.setattr(sys.modules[preview.__module__], "MAX_LOOKED_AT", 2)
+    worker()
+    group = make_group()
+    headers = make_headers(task="shop.tasks.send_receipt", task_id="x") | {"group": "g"}
+    pickled = {"body": b"\x80\x04.", "content_type": "application/x-python-serialize"}
+    for _ in range(3):
+        make_letter(group=group, reason=Reason.TIMED_OUT, died_at=NOW - timedelta(hours=1), **pickled)
+    make_letter(group=group, embed=CHORD, headers=headers, died_at=NOW)
+    make_letter(group=group, died_at=NOW, **pickled)
+
+    found = headlines()
+
+    assert found["Up to 3 may repeat their effects."] == Level.WARNING
+    assert found["1 of the newest 2 belonged to a chord."] == Level.INFO
+    assert found["1 of the newest 2 is replayed unread."] == Level.INFO
+
+
+@pytest.mark.parametrize(
+    "query", ["", "since:2h", "queue:critical", "reason:failed", "state:any", "state:resolved"]
+)
+@pytest.mark.parametrize("has_changed", [False, True])
+def test_counts_from_indexes_are_those_of_the_letters(query: str, has_changed: bool) -> None:
+    group, other = make_group(), make_group()
+    for number in range(6):
+        make_letter(
+            group=group if number % 2 else other,
+            task=f"shop.tasks.step_{number % 3}",
+            queue="low" if number % 2 else "critical",
+            reason=Reason.TIMED_OUT if number % 3 else Reason.FAILED,
+            died_at=NOW - timedelta(hours=number),
+            state_changed_at=NOW,
+        )
+    make_letter(state=LetterState.RESOLVED)
+    selection = Selection.of_query(query, now=LATER)
+    make_letter(died_at=LATER)
+    if has_changed:
+        again = DeadLetter.objects.filter(state=LetterState.DEAD).order_by("pk")[0]
+        DeadLetter.objects.filter(pk=again.pk).update(state_changed_at=LATER + timedelta(seconds=1))
+
+    expected = search.breakdown(selection.queryset())
+
+    assert selection.breakdown() == expected
+    assert selection.found().count() == expected.total
+
+
+def test_the_samples_are_of_the_selection_and_differ() -> None:
+    worker()
+    group = make_group()
+    for number in range(12):
+        make_letter(group=group, died_at=NOW - timedelta(minutes=number))
+    same_moment = [make_letter(group=group, queue="low", died_at=NOW) for _ in range(7)]
+
+    spread, together = look("queue:critical").samples, look("queue:low").samples
+
+    assert len({letter.pk for letter in spread}) == len({letter.pk for letter in together}) == 5
+    assert {letter.queue for letter in spread} == {"critical"}
+    assert {letter.pk for letter in together} <= {letter.pk for letter in same_moment}
 
 
 def test_letters_chosen_by_hand_that_cannot_be_acted_on_are_counted_as_skipped() -> None:

@@ -114,6 +114,16 @@ class DeadLetter(Message):
                 name="dead_letter_left",
                 condition=~Q(state=LetterState.DEAD.value),
             ),
+            # Whether a dead letter has changed since a selection was frozen.
+            models.Index(
+                fields=["state_changed_at"],
+                name="dead_letter_changed",
+                condition=Q(state=LetterState.DEAD.value),
+            ),
+            # How many of a selection cannot be replayed: few, so that they are not looked for in all rows.
+            models.Index(
+                fields=["unreplayable"], name="dead_letter_unreplayable", condition=Q(unreplayable__gt="")
+            ),
             # Restore of an operation.
             models.Index(
                 fields=["purged_by"], name="dead_letter_purged_by", condition=Q(purged_by__isnull=False)

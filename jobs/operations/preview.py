@@ -8,24 +8,28 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from django.db.models import Count, Max, Min, QuerySet
+from django.db.models import Count, Min, OuterRef, QuerySet, Subquery
 
 from jobs import search
 from jobs.core import replay
 from jobs.core.query import parse, quote
-from jobs.core.words import OperationKind, Reason
-from jobs.models import DeadLetter, Worker
+from jobs.core.words import LetterState, OperationKind, Reason
+from jobs.models import DeadLetter, FailureGroup, Worker
 from jobs.operations.selection import Selection
 from jobs.operations.starting import ONLINE_SECONDS
 
 SAMPLES = 5
 # A death within so long means that the failures have not stopped.
 QUIET_SECONDS = 120
-# Bodies are opened to look for chords in at most so many letters; a page must not wait for more.
+# What only a letter's own row tells is looked up in at most so many; a page must not wait for more.
+MAX_LOOKED_AT = 10_000
+# Bodies are opened to look for chords in at most so many letters.
 MAX_OPENED = 2_000
 # A link that names more letters one by one is no longer a search.
 MAX_LINKED_IDS = 20
 MAX_NAMED = 3
+# Groups whose newest deaths are looked at.
+MAX_GROUPS = 100
 # The job may have done its work before it ended in one of these ways.
 RISKY_REASONS = (Reason.RESULT_NOT_STORED, Reason.TIMED_OUT, Reason.WORKER_LOST)
 
@@ -75,10 +79,10 @@ def preview(selection: Selection, *, kind: OperationKind, now: datetime) -> Prev
         OperationRefused: when an id is no letter's.
     """
     selection.check_ids()
-    found = selection.queryset(kind).order_by()
-    shares = search.breakdown(found)
+    found = selection.found(kind).order_by()
+    shares = selection.breakdown(kind)
     skipped = selection.left_out(kind).count() if selection.is_by_hand else 0
-    refused = found.exclude(unreplayable="").count() if kind == OperationKind.REPLAY else 0
+    refused = _unreplayable(found).count() if kind == OperationKind.REPLAY else 0
     checks: list[Check] = []
     if skipped:
         checks.append(_skipped(selection, kind, skipped))
@@ -95,30 +99,32 @@ def preview(selection: Selection, *, kind: OperationKind, now: datetime) -> Prev
         by_task=shares.by_task,
         by_queue=shares.by_queue,
         by_reason=shares.by_reason,
-        samples=_samples(found),
+        samples=_samples(found, shares),
         checks=checks,
     )
 
 
-def _samples(found: QuerySet[DeadLetter]) -> list[DeadLetter]:
-    """Pick up to five at random: the next one after a random id, five times."""
-    bounds = found.aggregate(low=Min("pk"), high=Max("pk"))
-    if bounds["low"] is None:
+def _samples(found: QuerySet[DeadLetter], shares: search.Breakdown) -> list[DeadLetter]:
+    """Pick up to five: all of a few, else the next one that died at or after a random moment, five times."""
+    if shares.oldest is None or shares.newest is None:
         return []
     ids: set[int] = set()
-    ordered = found.order_by("pk").values_list("pk", flat=True)
-    if bounds["high"] - bounds["low"] < SAMPLES:
-        ids.update(ordered[:SAMPLES])
-    else:
-        for _ in range(SAMPLES * 2):
-            if len(ids) == SAMPLES:
-                break
-            start = random.randint(bounds["low"], bounds["high"])  # noqa: S311 - a sample, not a secret
-            ids.add(ordered.filter(pk__gte=start).first() or bounds["low"])
-        if len(ids) < SAMPLES:
-            ids.update(ordered[: SAMPLES - len(ids)])
-    letters = DeadLetter.objects.filter(pk__in=ids).select_related("group").defer(*search.HEAVY_COLUMNS)
-    return list(letters.order_by("-died_at", "-pk"))
+    ordered = found.order_by("died_at", "pk").values_list("pk", flat=True)
+    if shares.total > SAMPLES:
+        span = shares.newest - shares.oldest
+        for _ in range(SAMPLES):
+            moment = shares.oldest + span * random.random()  # noqa: S311 - a sample, not a secret
+            ids.update(ordered.filter(died_at__gte=moment)[:1])
+    if len(ids) < SAMPLES:
+        # Few letters, or many that died at one moment.
+        ids.update(pk for pk in ordered[: 2 * SAMPLES] if len(ids) < SAMPLES)
+    letters = DeadLetter.objects.filter(pk__in=sorted(ids)[:SAMPLES])
+    return list(letters.select_related("group").defer(*search.HEAVY_COLUMNS).order_by("-died_at", "-pk"))
+
+
+def _unreplayable(found: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
+    """Return those that cannot be replayed; they are few, and an index lists them."""
+    return found.filter(pk__in=DeadLetter.objects.filter(unreplayable__gt="").order_by().values("pk"))
 
 
 def _skipped(selection: Selection, kind: OperationKind, count: int) -> Check:
@@ -142,21 +148,34 @@ def _replay_checks(
     refused: int,
     now: datetime,
 ) -> list[Check]:
-    checks = [_have_failures_stopped(found, shares, now)]
+    checks = [_have_failures_stopped(shares, now)]
     if refused:
         checks += _refused(selection, found)
     checks += _workers(selection, shares, now)
-    checks += _may_repeat(selection, found)
-    checks += _chords(found)
-    checks += _unread(found)
+    checks += _may_repeat(selection, found, shares)
+    near, scope = found, ""
+    if shares.total > MAX_LOOKED_AT:
+        # The newest, because they are together in the index and mostly in the table.
+        newest = found.order_by("-died_at", "-pk").values("pk")[:MAX_LOOKED_AT]
+        near = DeadLetter.objects.filter(pk__in=newest)
+        scope = f"of the newest {MAX_LOOKED_AT:,} "
+    checks += _chords(near, scope)
+    checks += _unread(near, scope)
     return checks
 
 
-def _have_failures_stopped(found: QuerySet[DeadLetter], shares: search.Breakdown, now: datetime) -> Check:
+def _have_failures_stopped(shares: search.Breakdown, now: datetime) -> Check:
     """Look at the newest death of the same groups, inside the selection or not."""
-    group_ids = list(found.values_list("group_id", flat=True).distinct()[:100])
-    same_bugs = DeadLetter.objects.filter(group_id__in=group_ids)
-    newest = same_bugs.aggregate(newest=Max("died_at"))["newest"] or shares.newest
+    group_ids = sorted(shares.group_ids)[:MAX_GROUPS]
+    # Each state is named, because the index on the group has it before the time.
+    same_bugs = DeadLetter.objects.filter(group_id__in=group_ids, state__in=list(LetterState)).order_by()
+    deaths = DeadLetter.objects.filter(group=OuterRef("pk")).order_by("-died_at").values("died_at")
+    last_deaths = FailureGroup.objects.filter(pk__in=group_ids).values_list(
+        *(Subquery(deaths.filter(state=state)[:1]) for state in LetterState)
+    )
+    newest = max(
+        (moment for row in last_deaths for moment in row if moment is not None), default=shares.newest
+    )
     assert newest is not None and shares.oldest is not None  # noqa: S101, PT018 - the selection is not empty
     quiet = (now - newest).total_seconds()
     if quiet < QUIET_SECONDS:
@@ -181,7 +200,7 @@ def _have_failures_stopped(found: QuerySet[DeadLetter], shares: search.Breakdown
 
 def _refused(selection: Selection, found: QuerySet[DeadLetter]) -> list[Check]:
     rows = (
-        found.exclude(unreplayable="")
+        _unreplayable(found)
         .values_list("unreplayable")
         .annotate(number=Count("pk"))
         .order_by("-number", "unreplayable")
@@ -245,14 +264,21 @@ def _workers(selection: Selection, shares: search.Breakdown, now: datetime) -> l
     return checks
 
 
-def _may_repeat(selection: Selection, found: QuerySet[DeadLetter]) -> list[Check]:
-    rows = (
-        found.filter(reason__in=RISKY_REASONS, idempotency_key="", unreplayable="")
-        .values_list("reason")
-        .annotate(number=Count("pk"))
-        .order_by("-number")
-    )
-    shares = [search.Share(reason, number) for reason, number in rows]
+def _may_repeat(selection: Selection, found: QuerySet[DeadLetter], totals: search.Breakdown) -> list[Check]:
+    risky = {share.name: share.count for share in totals.by_reason if share.name in RISKY_REASONS}
+    if not risky:
+        return []
+    is_exact = sum(risky.values()) <= MAX_LOOKED_AT
+    if is_exact:
+        rows = (
+            found.filter(reason__in=list(risky), idempotency_key="", unreplayable="")
+            .values_list("reason")
+            .annotate(number=Count("pk"))
+            .order_by("-number")
+        )
+        shares = [search.Share(reason, number) for reason, number in rows]
+    else:
+        shares = [search.Share(reason, number) for reason, number in risky.items()]
     if not shares:
         return []
     whys = {
@@ -261,20 +287,27 @@ def _may_repeat(selection: Selection, found: QuerySet[DeadLetter]) -> list[Check
         Reason.WORKER_LOST: "in the middle when the process died",
     }
     told = ", ".join(f"{share.count:,} {whys[Reason(share.name)]}" for share in shares)
+    if is_exact:
+        headline = _counted(shares, "may repeat its effects.", "may repeat their effects.")
+        keys = "No idempotency key, and what"
+    else:
+        headline = "Up to " + _counted(shares, "may repeat its effects.", "may repeat their effects.")
+        keys = "Where there is no idempotency key, what"
     return [
         Check(
             Level.WARNING,
-            _counted(shares, "may repeat its effects.", "may repeat their effects."),
-            f"No idempotency key, and what was done before the death cannot be seen: {told}.",
+            headline,
+            f"{keys} was done before the death cannot be seen: {told}.",
             *_leave_out(selection, "reason", shares),
         )
     ]
 
 
-def _chords(found: QuerySet[DeadLetter]) -> list[Check]:
+def _chords(near: QuerySet[DeadLetter], scope: str) -> list[Check]:
     """Count chord members among the letters that belong to a group of jobs."""
     columns = ("body", "content_type", "content_encoding", "reason")
-    rows = found.filter(headers__contains='"group":"', unreplayable="").values_list(*columns)
+    # Headers are text, written by json.dumps.
+    rows = near.filter(headers__contains='"group": "', unreplayable="").values_list(*columns)
     members: Counter[bool] = Counter()
     opened = 0
     for body, content_type, content_encoding, reason in rows[:MAX_OPENED].iterator(chunk_size=100):
@@ -286,8 +319,8 @@ def _chords(found: QuerySet[DeadLetter]) -> list[Check]:
             members[reason == Reason.WORKER_LOST] += 1
     if not members:
         return []
-    number = members.total()
-    scope = f" Of the first {MAX_OPENED:,} that belong to a group." if opened == MAX_OPENED else ""
+    if opened == MAX_OPENED:
+        scope = f"of the first {MAX_OPENED:,} that belong to a group "
     text = (
         "A chord that broke cannot be completed by its members: they run by themselves, and its callback"
         " does not run."
@@ -297,13 +330,14 @@ def _chords(found: QuerySet[DeadLetter]) -> list[Check]:
             f" {members[True]:,} lost their worker before they reported, so their chord may still be open:"
             " with the same job id they complete it."
         )
-    return [Check(Level.INFO, f"{number:,} belonged to a chord.", text + scope)]
+    return [Check(Level.INFO, f"{members.total():,} {scope}belonged to a chord.", text)]
 
 
-def _unread(found: QuerySet[DeadLetter]) -> list[Check]:
+def _unread(near: QuerySet[DeadLetter], scope: str) -> list[Check]:
     rows = (
-        found.exclude(content_type__in=sorted(replay.JSON_TYPES))
+        near.exclude(content_type__in=sorted(replay.JSON_TYPES))
         .filter(unreplayable="")
+        .order_by()
         .values_list("content_type")
         .annotate(number=Count("pk"))
         .order_by("-number")
@@ -314,7 +348,7 @@ def _unread(found: QuerySet[DeadLetter]) -> list[Check]:
     return [
         Check(
             Level.INFO,
-            _counted(shares, "is replayed unread.", "are replayed unread."),
+            _counted(shares, f"{scope}is replayed unread.", f"{scope}are replayed unread."),
             f"Content type {_names(shares)}: sent byte for byte, never opened here.",
         )
     ]

@@ -55,6 +55,21 @@ def write_items(*, operation_id: int, letter_ids: Sequence[int], frozen_at: date
         return int(cursor.rowcount)
 
 
+def has_changed_dead(*, since: datetime, highest_id: int) -> bool:
+    """Say whether any dead letter up to an id has changed its state since."""
+    # Without statistics SQLite would rather go through all dead letters.
+    hint = "INDEXED BY dead_letter_changed" if connection.vendor == "sqlite" else ""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT 1 FROM {LETTERS} {hint}
+            WHERE state = 'dead' AND state_changed_at > %s AND id <= %s LIMIT 1
+            """,  # noqa: S608 - the names of our own tables
+            [_moment(since), highest_id],
+        )
+        return cursor.fetchone() is not None
+
+
 def next_items(*, operation_id: int, after: int, limit: int) -> list[tuple[int, int, int]]:
     """Return (item id, letter id, bytes of its message) of the next pending items above the id ``after``."""
     with connection.cursor() as cursor:

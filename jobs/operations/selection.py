@@ -17,6 +17,7 @@ from jobs.core.query_words import describe
 from jobs.core.words import LetterState, OperationKind
 from jobs.errors import OperationRefused
 from jobs.models import DeadLetter, OperationItem
+from jobs.operations import rows
 
 # More ids than this are a search, not a choice by hand; they travel through forms and one column.
 MAX_IDS = 10_000
@@ -103,6 +104,28 @@ class Selection:
         return self._matching({state} & self._states(kind)).filter(
             pk__lte=self.cutoff_id, state_changed_at__lte=self.frozen_at
         )
+
+    def found(self, kind: OperationKind = OperationKind.REPLAY) -> QuerySet[DeadLetter]:
+        """Return what ``queryset`` does at this moment, for counting.
+
+        While no letter has changed since the freeze, that needs no look at each letter's last change,
+        so that an index answers for 700,000 letters in a tenth of the time.
+        """
+        if not self._is_unchanged(kind):
+            return self.queryset(kind)
+        return self._matching({ACTED_ON[kind]} & self._states(kind)).filter(pk__lte=self.cutoff_id)
+
+    def breakdown(self, kind: OperationKind = OperationKind.REPLAY) -> search.Breakdown:
+        """Count what ``found`` finds, by task, queue and reason."""
+        state = ACTED_ON[kind]
+        if state in self._states(kind) and self._is_unchanged(kind):
+            return search.state_breakdown(self.parsed, state=state, highest_id=self.cutoff_id)
+        return search.breakdown(self.found(kind))
+
+    def _is_unchanged(self, kind: OperationKind) -> bool:
+        if self.is_by_hand or ACTED_ON[kind] != LetterState.DEAD:
+            return False
+        return not rows.has_changed_dead(since=self.frozen_at, highest_id=self.cutoff_id)
 
     def left_out(self, kind: OperationKind = OperationKind.REPLAY) -> QuerySet[DeadLetter]:
         """Return letters that the operator chose and that ``kind`` can no longer act on.

@@ -259,7 +259,7 @@ def _check_edit(selection: Selection, edited: dict[str, Any], now: datetime) -> 
 
 def _count(selection: Selection, kind: OperationKind, expected_count: int | None) -> int:
     selection.check_ids()
-    acted_on = selection.queryset(kind).count()
+    acted_on = selection.found(kind).count()
     if not acted_on:
         wanted = ACTED_ON[kind]
         other = selection.left_out(kind).first()

@@ -27,6 +27,7 @@ from jobs.search.pages import (
     page,
     siblings,
 )
+from jobs.search.shares import state_breakdown
 from jobs.search.timeline import Timeline, period, timeline
 
 __all__ = [
@@ -53,5 +54,6 @@ __all__ = [
     "page",
     "period",
     "siblings",
+    "state_breakdown",
     "timeline",
 ]

@@ -54,6 +54,7 @@ class Breakdown:
     oldest: datetime | None
     newest: datetime | None
     total: int
+    group_ids: frozenset[int] = frozenset()
 
 
 def groups(
@@ -74,7 +75,7 @@ def groups(
     if order not in GROUP_ORDERS:
         raise ValueError(f"groups are not ordered by {order!r}; use one of {', '.join(GROUP_ORDERS)}")
     wanted = None if states is None else [GroupState(state) for state in states]
-    sums = _sums_by_group(query, wanted) if _reads_one_index(query) else _sums_by_letter(query, wanted)
+    sums = _sums_by_group(query, wanted) if reads_one_index(query) else _sums_by_letter(query, wanted)
     column = {"letters": 1, "first": 2, "last": 3}[order.lstrip("-")]
     sums.sort(key=lambda row: row[0])
     sums.sort(key=lambda row: row[column], reverse=order.startswith("-"))
@@ -107,7 +108,7 @@ def groups(
 Sums = list[tuple[int, int, datetime, datetime]]
 
 
-def _reads_one_index(query: Query) -> bool:
+def reads_one_index(query: Query) -> bool:
     """Say whether the index on group, state and time answers the search alone."""
     return all(term.qualifier in {"state", "since", "until"} for term in query.terms)
 
@@ -163,7 +164,7 @@ def _sums_by_letter(query: Query, states: list[GroupState] | None) -> Sums:
 def group_states(query: Query) -> dict[GroupState, int]:
     """Count the groups that have a matching letter, by state; states without one are left out."""
     matched = letters(query).order_by()
-    if _reads_one_index(query):
+    if reads_one_index(query):
         found = FailureGroup.objects.filter(Exists(matched.filter(group=OuterRef("pk"))))
     else:
         # One pass over the letters; an EXISTS a group would read many of them for each.
@@ -173,17 +174,19 @@ def group_states(query: Query) -> dict[GroupState, int]:
 
 
 def breakdown(queryset: QuerySet[DeadLetter]) -> Breakdown:
-    """Count the letters by task, queue and reason, in one pass."""
+    """Count the letters by task, queue and reason, and name their groups, in one pass."""
     rows = (
         queryset.order_by()
-        .values_list("task", "queue", "reason")
+        .values_list("task", "queue", "reason", "group_id")
         .annotate(number=Count("*"), oldest=Min("died_at"), newest=Max("died_at"))
     )
     by_task: Counter[str] = Counter()
     by_queue: Counter[str] = Counter()
     by_reason: Counter[str] = Counter()
     oldest = newest = None
-    for task, queue, reason, number, first, last in rows:
+    group_ids: set[int] = set()
+    for task, queue, reason, group_id, number, first, last in rows:
+        group_ids.add(group_id)
         by_task[task] += number
         by_queue[queue] += number
         by_reason[reason] += number
@@ -196,6 +199,7 @@ def breakdown(queryset: QuerySet[DeadLetter]) -> Breakdown:
         oldest=oldest,
         newest=newest,
         total=by_reason.total(),
+        group_ids=frozenset(group_ids),
     )
 
 
