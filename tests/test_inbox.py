@@ -189,6 +189,45 @@ def test_one_record_larger_than_a_batch_is_taken(broker, monkeypatch):
     assert bodies(Inbox(connect()).take(10, 1)) == [b"x" * 1_000]
 
 
+@pytest.fixture
+def full_broker(broker):
+    """Redis, and a function that fills it: it then refuses what needs memory."""
+    with broker.client() as client:
+        yield broker, lambda: client.config_set("maxmemory", 1)
+        client.config_set("maxmemory", 0)
+
+
+def test_a_broker_that_is_full_is_emptied(full_broker):
+    _, fill = full_broker
+    send(connect(), b"one", b"two", b"three")
+    inbox = Inbox(connect())
+    fill()
+
+    batches = []
+    while taken := inbox.take(2, 0.1):
+        batches.append(bodies(taken))
+        inbox.ack(taken)
+
+    assert batches == [[b"one", b"two"], [b"three"]]
+    assert inbox.depth() == 0
+
+
+def test_what_was_read_from_a_full_broker_and_not_acknowledged_is_delivered_again(full_broker):
+    broker, fill = full_broker
+    send(connect(), b"one", b"two")
+    inbox = Inbox(connect())
+    fill()
+    inbox.take(10, 0)
+
+    with broker.client() as client:
+        client.config_set("maxmemory", 0)
+    again = inbox.take(10, 0)
+    inbox.ack(again)
+
+    assert bodies(again) == [b"one", b"two"]
+    assert inbox.depth() == 0
+
+
 def test_records_are_forgotten_where_scripts_are_forbidden(broker, settings):
     with broker.client() as client:
         client.execute_command(

@@ -34,8 +34,8 @@ _GATHER_SECONDS = 0.02
 # collector would kill it again after each start.
 BATCH_BYTES = 32_000_000
 
-# Returns the oldest items of the taken list within ARGV[1] items and ARGV[2] bytes; one at least.
-_LEFT_OVER = """
+# Returns the oldest items of a list within ARGV[1] items and ARGV[2] bytes; one at least.
+_OLDEST = """
 local items, size = {}, 0
 for number = 1, tonumber(ARGV[1]) do
     local item = redis.call('LINDEX', KEYS[1], -number)
@@ -172,14 +172,32 @@ class _RedisReader:
         self._lists = [f"{prefix}{name}" for name in dict.fromkeys(names)]
         self._taken = f"{prefix}{TAKEN_LIST}"
         self._forget_batch = self._client.register_script(_FORGET_BATCH)
-        self._left_over = self._client.register_script(_LEFT_OVER)
+        self._oldest = self._client.register_script(_OLDEST)
         self._move_batch = self._client.register_script(_MOVE)
         # What is on the taken list is known to be none of ours, or unknown.
         self._may_hold_left_over = True
+        # The list whose items were read without moving them.
+        self._read_in_place = ""
 
     def take(self, limit: int, wait_seconds: float) -> list[Taken]:
+        self._read_in_place = ""
+        try:
+            return self._take(limit, wait_seconds)
+        except redis.exceptions.ResponseError as error:
+            # A Redis that is full moves nothing: it would need memory for that. It may be full of dead
+            # letters, so they must get out.
+            if "maxmemory" not in str(error):
+                raise
+        for name in self._lists:
+            if items := self._peek(name, limit):
+                self._read_in_place = name
+                return [read_envelope(item) for item in items]
+        time.sleep(min(wait_seconds, self._wait_limit))
+        return []
+
+    def _take(self, limit: int, wait_seconds: float) -> list[Taken]:
         if self._may_hold_left_over:
-            left_over = self._peek(limit)
+            left_over = self._peek(self._taken, limit)
             if left_over:
                 return [read_envelope(item) for item in left_over]
         # From here on until the acknowledgement an error leaves items on the taken list.
@@ -193,6 +211,10 @@ class _RedisReader:
         return [read_envelope(item) for item in items]
 
     def ack(self, taken: list[Taken]) -> None:
+        if self._read_in_place:
+            self._forget_each(taken, self._read_in_place)
+            self._read_in_place, self._may_hold_left_over = "", True
+            return
         first, last = (
             hashlib.sha1(one.receipt, usedforsecurity=False).hexdigest() for one in (taken[0], taken[-1])
         )
@@ -201,17 +223,18 @@ class _RedisReader:
         except redis.exceptions.ResponseError:
             left = -1  # a server whose operator forbids scripts
         if left < 0:
-            self._forget_each(taken)
+            self._may_hold_left_over = self._forget_each(taken, self._taken) > 0
         else:
             self._may_hold_left_over = left > 0
 
-    def _forget_each(self, taken: list[Taken]) -> None:
+    def _forget_each(self, taken: list[Taken], name: str) -> int:
+        """Remove items from a list and return how many stay."""
         # Oldest first, from the end where they are: each removal looks at one item.
         with self._client.pipeline(transaction=False) as pipeline:
             for one in taken:
-                pipeline.lrem(self._taken, -1, one.receipt)
-            pipeline.llen(self._taken)
-            self._may_hold_left_over = pipeline.execute()[-1] > 0
+                pipeline.lrem(name, -1, one.receipt)
+            pipeline.llen(name)
+            return int(pipeline.execute()[-1])
 
     def depth(self) -> int:
         with self._client.pipeline(transaction=False) as pipeline:
@@ -222,12 +245,12 @@ class _RedisReader:
     def close(self) -> None:
         self._client.connection_pool.disconnect()
 
-    def _peek(self, limit: int) -> list[bytes]:
-        """Return the oldest items of the taken list."""
+    def _peek(self, name: str, limit: int) -> list[bytes]:
+        """Return the oldest items of a list, and leave them there."""
         try:
-            return list(self._left_over(keys=[self._taken], args=[limit, BATCH_BYTES]))
+            return list(self._oldest(keys=[name], args=[limit, BATCH_BYTES]))
         except redis.exceptions.ResponseError:
-            return list(reversed(self._client.lrange(self._taken, -min(limit, _WITHOUT_SCRIPTS), -1)))
+            return list(reversed(self._client.lrange(name, -min(limit, _WITHOUT_SCRIPTS), -1)))
 
     def _move(self, limit: int, *, room: int) -> list[bytes]:
         """Move up to ``limit`` items and about ``room`` bytes; in the order of priority, as a worker would."""
