@@ -21,6 +21,7 @@ PAGES = [
     "/dead-letters/?q=sinc:2h",
     "/dead-letters/?q=queue:nothing",
     "/groups/",
+    "/groups/triage/?q=",
     "/audit/",
     "/nothing/",
 ]
