@@ -243,7 +243,12 @@ def _load(message: StoredMessage) -> Any:
 
 def _dump(message: StoredMessage, content: Any) -> bytes:
     # ASCII escapes keep lone surrogates, and are the same text in every encoding that JSON travels in.
-    return json.dumps(content, ensure_ascii=True).encode(_encoding(message))
+    try:
+        return json.dumps(content, ensure_ascii=True).encode(_encoding(message))
+    except (ValueError, LookupError, RecursionError) as error:
+        raise ReplayRefused(
+            f"Its body cannot be written in the encoding {message.content_encoding} ({error})."
+        ) from error
 
 
 def _encoding(message: StoredMessage) -> str:

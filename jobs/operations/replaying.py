@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 from array import array
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -16,8 +16,8 @@ from django.db.models import Min
 from kombu import Connection
 
 from jobs.agent import wire
-from jobs.broker.publish import Batch, JSONText, Outgoing, encode, open_channel, publish, send
-from jobs.core import replay, replay_text
+from jobs.broker.publish import Batch, Delivery, JSONText, Outgoing, encode, open_channel, publish, send
+from jobs.core import job_ids, replay, replay_text
 from jobs.core.pace import Pace
 from jobs.core.stages import StageCounts, Verdict, judge
 from jobs.core.words import ItemState, OperationState
@@ -27,6 +27,8 @@ from jobs.operations.counting import current_stage, stage_counts
 from jobs.operations.outcomes import report
 from jobs.operations.selection import Selection
 from jobs.operations.skipping import explain
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from jobs.operations.runner import HoldsDuty
@@ -67,6 +69,15 @@ class Making:
     chosen: list[tuple[int, int]]
     made: Future[tuple[Prepared, Batch]]
     channel: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A claimed batch on its way to the broker."""
+
+    number: int
+    prepared: Prepared
+    delivery: Delivery
 
 
 class Replaying:
@@ -295,41 +306,54 @@ class Replaying:
         Returns how many went, and whether some may be left.
         """
         sent = 0
-        # The batch that went out and whose row says otherwise until the next transaction.
-        went: int | None = None
+        # The batch that is on its way, and whose row says so until a later transaction.
+        sending: Sending | None = None
         making = self._begin(operation, after=0, limit=limit)
         has_more = making is not None
         try:
             while making is not None:
-                # Claim and send this batch while the next one's messages are made on another core: sqlite3,
-                # psycopg and the socket let go of the interpreter meanwhile.
+                # Claim this batch while on another core the one before it is sent and the messages of the
+                # next one are made: sqlite3, psycopg and the socket let go of the interpreter meanwhile.
                 current, planned = making, sent + len(making.chosen)
                 prepared, encoded = current.made.result()
                 making = self._begin(operation, after=current.chosen[-1][0], limit=limit - planned)
                 has_more = making is not None or planned >= limit
+                went = None
+                if sending is not None:
+                    went = self._wait_for(operation, sending, now)
+                    sending = None
                 batch = self._claim(operation, stage, prepared, went, now, lease)
                 if batch is None:
                     break
-                went = None
                 number, letters = batch
                 if not letters:
                     continue
                 if len(letters) < len(prepared.ready):
                     prepared.ready = [row for row in prepared.ready if row[1] in letters]
                     encoded = encode(current.channel, prepared.messages)
-                result = send(self._connection, encoded, batch_key=batch_key(operation, number))
+                key = batch_key(operation, number)
+                sending = Sending(number, prepared, send(self._connection, encoded, self._helper, batch_key=key))
                 sent += len(prepared.ready)
-                went = number
-                if result.refused or not result.exactly_once:
+                if not sending.delivery.is_guarded:
                     # Without a marker, what is not noted at a crash is sent again: keep that short.
-                    self._note_sent(operation, went, prepared.stayed(result.refused), now)
-                    went = None
+                    self._note_sent(operation, number, prepared.stayed(sending.delivery.wait().refused), now)
+                    sending = None
         finally:
             if making is not None:
                 making.made.cancel()
-            if went is not None:
-                self._note_sent(operation, went, [], now)
+            if sending is not None:
+                went = self._wait_for(operation, sending, now)
+                if went is not None:
+                    self._note_sent(operation, went, [], now)
         return sent, has_more
+
+    def _wait_for(self, operation: Operation, sending: Sending, now: datetime) -> int | None:
+        """Wait until the broker has a batch; return its number when that is still to be noted."""
+        result = sending.delivery.wait()
+        if not result.refused:
+            return sending.number
+        self._note_sent(operation, sending.number, sending.prepared.stayed(result.refused), now)
+        return None
 
     def _begin(self, operation: Operation, *, after: int, limit: int) -> Making | None:
         """Choose the next batch and have its messages made; None when there is none."""
@@ -449,7 +473,7 @@ class Replaying:
             row = messages.get(letter_id)
             if row is None:
                 continue
-            task_id, publication_id = _derived_ids(seed, item_id)
+            task_id, publication_id = job_ids.derive(seed, item_id)
             if is_plain:
                 replays = row[-1] if replays_made else row[-1] + 1
                 changed = {
@@ -483,6 +507,12 @@ class Replaying:
                 )
             except replay.ReplayRefused as refusal:
                 prepared.refused.append((item_id, letter_id, str(refusal)))
+                continue
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+                # Anybody can have sent it: one that nobody foresaw must not hold up all the others.
+                logger.exception("operation %s: letter %s cannot be made ready", operation.pk, letter_uuid)
+                why = f"Its message cannot be made ready to send ({type(error).__name__}: {error})."
+                prepared.refused.append((item_id, letter_id, why))
                 continue
             # All but its last part, the task id.
             outgoing = Outgoing(*result[:-1])
@@ -589,13 +619,6 @@ def _header_values(text: str) -> dict[str, Any]:
     if '"__' in text:
         values = wire.from_json_value(values)
     return values
-
-
-def _derived_ids(seed: bytes, item_id: int) -> tuple[str, str]:
-    """Return a task id, as a version 4 UUID, and a publication id, the same whenever they are asked for."""
-    digits = hashlib.blake2b(b"%s:%d" % (seed, item_id), digest_size=32).hexdigest()
-    task_id = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"
-    return task_id, digits[32:]
 
 
 def _log(operation: Operation, now: datetime, holder: str, kind: str, text: str) -> None:
