@@ -14,7 +14,7 @@ from typing import Any
 
 import django
 
-NAMES = ("agent", "collector", "replay")
+NAMES = ("agent", "collector", "replay", "purge")
 
 
 def main(arguments: list[str]) -> int:

@@ -19,6 +19,7 @@ class Place:
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="jobs-bench-"))
+        self.database = str(self._directory / "console.sqlite3")
         self._redis = RedisServer()
         self.broker_url = self._redis.url
         self.redis = self._redis.client()
@@ -29,7 +30,7 @@ class Place:
         settings.BROKER_URL = self.broker_url
         connections.settings["default"] = {
             **connections.settings["default"],
-            "NAME": str(self._directory / "console.sqlite3"),
+            "NAME": self.database,
         }
         connections["default"] = connections.create_connection("default")
         call_command("migrate", verbosity=0)

@@ -40,7 +40,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     """Measure in a place of its own; return the figures with their targets."""
     letters = 10_000 if quick else 100_000
     with Place() as place:
-        _write_letters(letters)
+        write_letters(letters)
         peer = Loop(place.broker_url)
         ours, growth_mb = _replay(letters, place.redis, peer)
     rate = letters / ours
@@ -65,7 +65,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _write_letters(count: int) -> None:
+def write_letters(count: int) -> None:
     """Store letters as a mail relay that is down leaves them: one task, small JSON bodies."""
     now = timezone.now() - timedelta(minutes=5)
     group = FailureGroup.objects.create(

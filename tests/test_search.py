@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from jobs import search
+from jobs.core import job_ids
 from jobs.core.query import parse
 from jobs.core.words import GroupState, LetterState, Reason
 from jobs.models import DeadLetter
@@ -377,9 +378,13 @@ def test_find_takes_the_newest_letter_of_a_job():
 
 def test_a_letter_is_found_by_the_id_of_the_job_that_replayed_it():
     letter = make_letter()
-    item = make_item(make_operation(), letter, task_id="0b9c55a1-77aa-4e0e-a5f5-2f4cbb0d53a7")
+    item = make_item(make_operation(), letter)
+    item.task_id, _ = job_ids.derive(b"seed", item.pk)
+    item.save()
+    of_another_seed, _ = job_ids.derive(b"another", item.pk)
 
     assert search.find(item.task_id) == letter
+    assert search.find(of_another_seed) is None
     assert list(search.letters(q(f"id:{item.task_id}"))) == [letter]
     assert search.find("") is None
 

@@ -18,6 +18,7 @@ import struct
 import time
 from binascii import b2a_base64
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -146,7 +147,7 @@ def publish(
     if not messages:
         return PublishResult()
     channel = open_channel(connection)
-    return send(connection, encode(channel, messages), batch_key=batch_key)
+    return _send(connection, encode(channel, messages), batch_key=batch_key)
 
 
 def open_channel(connection: Connection) -> Any:
@@ -168,9 +169,40 @@ def encode(channel: Any, messages: Sequence[Outgoing]) -> Batch:
     return batch
 
 
-def send(connection: Connection, batch: Batch, *, batch_key: str | None = None) -> PublishResult:
-    """Send what ``encode`` returned; see ``publish``."""
-    with _translated(connection, f"did not take {len(batch.messages)} messages"):
+class Delivery:
+    """A batch that is being sent. ``is_guarded`` says that its key keeps it from being sent twice."""
+
+    def __init__(self, connection: Connection, batch: Batch, under_way: Future[PublishResult] | None) -> None:
+        self._connection = connection
+        self._batch = batch
+        self._under_way = under_way
+
+    @property
+    def is_guarded(self) -> bool:
+        return self._under_way is not None
+
+    def wait(self) -> PublishResult:
+        """Return what became of the batch, once that is known.
+
+        Raises:
+            BrokerUnavailable: as ``publish``.
+        """
+        if self._under_way is None:
+            return _send(self._connection, self._batch)
+        with _translated(self._connection, _not_taken(self._batch)):
+            return self._under_way.result()
+
+
+def send(connection: Connection, batch: Batch, executor: Executor, *, batch_key: str) -> Delivery:
+    """Send what ``encode`` returned, on one Redis by another thread at once, else when it is waited for."""
+    channel = connection.default_channel
+    if not _is_one_redis(channel):
+        return Delivery(connection, batch, None)
+    return Delivery(connection, batch, executor.submit(_send_redis, channel, batch, batch_key))
+
+
+def _send(connection: Connection, batch: Batch, *, batch_key: str | None = None) -> PublishResult:
+    with _translated(connection, _not_taken(batch)):
         channel = connection.default_channel
         if _is_one_redis(channel):
             return _send_redis(channel, batch, batch_key)
@@ -182,6 +214,10 @@ def send(connection: Connection, batch: Batch, *, batch_key: str | None = None) 
             except _NO_FORM as error:
                 batch.refused[position] = _no_form(error)
     return PublishResult(refused=batch.refused)
+
+
+def _not_taken(batch: Batch) -> str:
+    return f"did not take {len(batch.messages)} messages"
 
 
 @contextlib.contextmanager

@@ -167,8 +167,6 @@ class OperationItem(models.Model):
             models.Index(
                 fields=["operation", "stage", "state"], name="operation_item_stage", condition=Q(stage__gt=0)
             ),
-            # A job's id out of a worker's log, which may be that of a replay.
-            models.Index(fields=["task_id"], name="operation_item_task_id", condition=~Q(task_id="")),
         )
 
     def __str__(self) -> str:

@@ -318,10 +318,8 @@ class Replaying:
                 prepared, encoded = current.made.result()
                 making = self._begin(operation, after=current.chosen[-1][0], limit=limit - planned)
                 has_more = making is not None or planned >= limit
-                went = None
-                if sending is not None:
-                    went = self._wait_for(operation, sending, now)
-                    sending = None
+                before, sending = sending, None
+                went = None if before is None else self._wait_for(operation, before, now)
                 batch = self._claim(operation, stage, prepared, went, now, lease)
                 if batch is None:
                     break
@@ -332,12 +330,14 @@ class Replaying:
                     prepared.ready = [row for row in prepared.ready if row[1] in letters]
                     encoded = encode(current.channel, prepared.messages)
                 key = batch_key(operation, number)
-                sending = Sending(number, prepared, send(self._connection, encoded, self._helper, batch_key=key))
+                delivery = send(self._connection, encoded, self._helper, batch_key=key)
                 sent += len(prepared.ready)
-                if not sending.delivery.is_guarded:
+                if delivery.is_guarded:
+                    sending = Sending(number, prepared, delivery)
+                else:
                     # Without a marker, what is not noted at a crash is sent again: keep that short.
-                    self._note_sent(operation, number, prepared.stayed(sending.delivery.wait().refused), now)
-                    sending = None
+                    refused = delivery.wait().refused
+                    self._note_sent(operation, number, prepared.stayed(refused), now)
         finally:
             if making is not None:
                 making.made.cancel()

@@ -10,6 +10,7 @@ from django.db import connections
 from django.db.models import BooleanField, CharField, F, Func, Q, QuerySet, Value
 from django.db.models.lookups import In
 
+from jobs.core import job_ids
 from jobs.core.query import Pattern, Query, Term, matches_pattern, pattern_regex
 from jobs.core.words import LetterState
 from jobs.models import DeadLetter, OperationItem
@@ -192,8 +193,14 @@ def _argument(path: str, pattern: Pattern) -> Q:
 
 def _id_condition(value: str) -> Q:
     bounds = uuid_bounds(value)
-    by_job = Q(task_id=value) | Q(pk__in=OperationItem.objects.filter(task_id=value).values("letter"))
+    by_job = Q(task_id=value) | Q(pk__in=letters_of_job(value))
     return by_job if bounds is None else by_job | Q(uuid__range=bounds)
+
+
+def letters_of_job(task_id: str) -> QuerySet[Any, Any]:
+    """Return the id of the letter that the job with this id replayed, if one did."""
+    item = OperationItem.objects.filter(pk=job_ids.item_id(task_id) or 0, task_id=task_id)
+    return item.values("letter")
 
 
 def uuid_bounds(text: str) -> tuple[uuid.UUID, uuid.UUID] | None:

@@ -10,7 +10,7 @@ from django.db.models import Q
 from jobs.core.query import Query
 from jobs.errors import QueryError
 from jobs.models import DeadLetter
-from jobs.search.conditions import conditions, letters, matching, uuid_bounds
+from jobs.search.conditions import conditions, letters, letters_of_job, matching, uuid_bounds
 
 ORDERS = ("-died", "died")
 # Columns that no list shows and that make a row ten times as big.
@@ -98,7 +98,7 @@ def find(text: str) -> DeadLetter | None:
         return None
     by_job = DeadLetter.objects.filter(task_id=text).first()
     if by_job is None:
-        by_job = DeadLetter.objects.filter(items__task_id=text).first()
+        by_job = DeadLetter.objects.filter(pk__in=letters_of_job(text)).first()
     if by_job is not None:
         return by_job
     bounds = uuid_bounds(text)
