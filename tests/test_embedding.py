@@ -115,6 +115,26 @@ def test_pages_work_in_another_site_and_want_its_login(site: Path) -> None:
     }
 
 
+def test_templates_of_the_other_site_do_not_stand_in_for_ours(site: Path) -> None:
+    (site / "site_templates").mkdir()
+    for name in ("base.html", "404.html", "_nav.html"):
+        (site / "site_templates" / name).write_text("theirs")
+    code = """
+    from django.contrib.auth.models import Group, User
+    from django.core.management import call_command
+    from django.test import Client
+    call_command("migrate", verbosity=0)
+    user = User.objects.create_user("vera")
+    user.groups.add(Group.objects.get(name="Viewer"))
+    client = Client()
+    client.force_login(user)
+    page = client.get("/office/dead-letters/").text
+    print("theirs" in page, "Dead Letter Office" in page)
+    """
+
+    assert run(site, code).stdout.strip() == "False True"
+
+
 def test_static_files_are_found(site: Path) -> None:
     code = """
     import re

@@ -31,7 +31,7 @@ def icon(name: str, css: str = "") -> SafeString:
     return format_html(
         '<svg class="icon{}" aria-hidden="true"><use href="{}#{}"/></svg>',
         f" {css}" if css else "",
-        static("icons.svg"),
+        static("console/icons.svg"),
         name,
     )
 
@@ -336,7 +336,7 @@ def append(text: str, more: Any) -> str:
     return f"{text}{more}"
 
 
-@register.inclusion_tag("_action.html", takes_context=True)
+@register.inclusion_tag("console/_action.html", takes_context=True)
 def action(
     context: template.Context,
     label: str,

@@ -33,4 +33,4 @@ def audit(request: HttpRequest) -> HttpResponse:
         "older_href": chosen.address(path, before=str(page.older_than)) if page.older_than else "",
         "now": now,
     }
-    return render(request, "audit/page.html", context, status=400 if chosen.error else 200)
+    return render(request, "console/audit/page.html", context, status=400 if chosen.error else 200)

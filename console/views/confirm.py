@@ -104,7 +104,7 @@ def _page(request: HttpRequest, kind: OperationKind, make_form: FormMaker, start
     frozen = Frozen(frozen.selection, shown.selected)
     context = _context(request, kind, frozen, shown, form, now)
     context |= {"error": error, "shown_before": before, "count_changed": before != shown.selected}
-    return render(request, f"confirm/{kind.value}.html", context, status=status)
+    return render(request, f"console/confirm/{kind.value}.html", context, status=status)
 
 
 def _context(
@@ -245,4 +245,4 @@ def _cannot(request: HttpRequest, kind: OperationKind, refused: JobsError) -> Ht
         "page_url": reverse(f"console:{kind.value}"),
         "letters_url": reverse("console:letters"),
     }
-    return render(request, "confirm/cannot.html", context, status=422)
+    return render(request, "console/confirm/cannot.html", context, status=422)

@@ -16,10 +16,13 @@ from console.actors import actor_of
 from console.forms.replay import WhyForm
 from console.permissions import requires
 from console.presenters import arguments_view, confirm_page, letter_page, letter_story
+from console.presenters.argument_changes import TEXT_LIMIT
 from console.presenters.confirm_page import Frozen
 from console.presenters.edit_page import Comparison, Original, Typed
+from console.presenters.plain import byte_size
 from console.views.letter import find_or_404
 from jobs import operations as services
+from jobs.core.arguments import Arguments
 from jobs.errors import OperationRefused
 from jobs.models import DeadLetter
 from jobs.operations import Selection
@@ -34,16 +37,28 @@ def edit(request: HttpRequest, letter_id: uuid.UUID) -> HttpResponse:
     now = timezone.now()
     letter = find_or_404(letter_id)
     content = arguments_view.read(letter)
-    refused = letter_story.refusal(letter, "edit", letter_page.items_of(letter)) or content.error
+    refused = (
+        letter_story.refusal(letter, "edit", letter_page.items_of(letter)) or content.error or _too_large(content)
+    )
     if refused:
         context = {"letter": letter, "headline": letter_page.headline(letter), "refused": refused, "now": now}
-        return render(request, "confirm/edit_refused.html", context, status=409)
+        return render(request, "console/confirm/edit_refused.html", context, status=409)
     knowledge = letter_page.task_knowledge(letter.task, now=now)
     original = Original.of(content, knowledge, letter.parameters)
     page = _Page(request, letter, original, now)
     if request.method == "GET":
         return page.show(page.freeze(), original.typed())
     return _check_or_send(page)
+
+
+def _too_large(content: Arguments) -> str:
+    """Say that the editor does not take so much: it would hold the browser up, and refuse the text."""
+    if content.byte_size <= TEXT_LIMIT:
+        return ""
+    return (
+        f"Its arguments have {byte_size(content.byte_size)}, and the editor takes at most {byte_size(TEXT_LIMIT)}."
+        " Replay it unedited, or publish the job again from its application."
+    )
 
 
 class _Page:
@@ -81,7 +96,7 @@ class _Page:
             "error": error,
             "now": self.now,
         }
-        return render(self.request, "confirm/edit.html", context, status=status)
+        return render(self.request, "console/confirm/edit.html", context, status=status)
 
 
 def _check_or_send(page: _Page) -> HttpResponse:

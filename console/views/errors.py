@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Say what may not be done and who can allow it."""
     reason = str(exception) if exception is not None else ""
-    return render(request, "403.html", {"reason": reason}, status=403)
+    return render(request, "console/403.html", {"reason": reason}, status=403)
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -29,13 +29,13 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         plain = {"title": "Not found", "text": "Nothing is at this address.", "link_text": "Log in"}
-        return render(request, "plain_page.html", {**plain, "href": reverse("console:login")}, status=404)
-    return render(request, "404.html", {"reason": reason}, status=404)
+        return render(request, "console/plain_page.html", {**plain, "href": reverse("console:login")}, status=404)
+    return render(request, "console/404.html", {"reason": reason}, status=404)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer when a view broke: the database may be gone, so the page asks nothing of it."""
-    return HttpResponse(render_to_string("500.html"), status=500)
+    return HttpResponse(render_to_string("console/500.html"), status=500)
 
 
 @login_not_required

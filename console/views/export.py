@@ -42,7 +42,7 @@ def export(request: HttpRequest) -> HttpResponseBase:
             "page_url": reverse("console:export"),
             "letters_url": reverse("console:letters"),
         }
-        return render(request, "confirm/cannot.html", context, status=422)
+        return render(request, "console/confirm/cannot.html", context, status=422)
     letters = exporting.selected(selection)
     count = letters.count()
     is_masked = not request.user.has_perm("jobs.reveal_deadletter")
@@ -78,4 +78,4 @@ def _page(request: HttpRequest, selection: Selection, count: int, is_masked: boo
         "button": f"Export {count_of(count, 'letter')}",
         "back_url": back,
     }
-    return render(request, "confirm/export.html", context)
+    return render(request, "console/confirm/export.html", context)

@@ -136,4 +136,4 @@ def _page(
         "typed": request.POST,
         "now": now,
     }
-    return render(request, "groups/page.html", context, status=status)
+    return render(request, "console/groups/page.html", context, status=status)

@@ -119,7 +119,7 @@ def _page(
     source = request.POST if request.method == "POST" else request.GET
     q = source.get("q")
     searched, neighbours = _neighbours(letter, q)
-    masked_html = SafeString(render_to_string("letter/_masked.html", request=request).strip())
+    masked_html = SafeString(render_to_string("console/letter/_masked.html", request=request).strip())
     page = presenter.read(
         letter, now=now, death_id=death_id, is_revealed=is_revealed, masked_html=masked_html
     )
@@ -145,7 +145,7 @@ def _page(
     if wants_partial(request) and letter.state != LetterState.REPLAYING:
         # The last answer still carries how it ended.
         status = STOP_POLLING
-    return render_page(request, "letter/page.html", "letter/_answer.html", context, status=status)
+    return render_page(request, "console/letter/page.html", "console/letter/_answer.html", context, status=status)
 
 
 def _actions(

@@ -47,7 +47,7 @@ def letters(request: HttpRequest) -> HttpResponse:
         return answer
     if box.query is None:
         return render(
-            request, "letters/list.html", _head(box, None, now=now) | {"tab": "letters"}, status=400
+            request, "console/letters/list.html", _head(box, None, now=now) | {"tab": "letters"}, status=400
         )
     if _asks_for_news(request):
         return _news(request, box)
@@ -71,7 +71,7 @@ def letters(request: HttpRequest) -> HttpResponse:
         ),
         "selection_q": box.text,
     }
-    return render_page(request, "letters/list.html", "letters/list.html", context)
+    return render_page(request, "console/letters/list.html", "console/letters/list.html", context)
 
 
 @requires("jobs.view_deadletter")
@@ -82,7 +82,7 @@ def groups(request: HttpRequest) -> HttpResponse:
     if answer is not None:
         return answer
     if box.query is None:
-        return render(request, "letters/list.html", _head(box, None, now=now) | {"tab": "groups"}, status=400)
+        return render(request, "console/letters/list.html", _head(box, None, now=now) | {"tab": "groups"}, status=400)
     if _asks_for_news(request):
         return _news(request, box)
     order = request.GET.get("order", "-letters")
@@ -128,7 +128,7 @@ def groups(request: HttpRequest) -> HttpResponse:
         # Without a tick the buttons mean what is shown, not what another state's groups hold as well.
         "selection_q": _of_groups(box.text, rows) if states else box.text,
     }
-    return render_page(request, "letters/list.html", "letters/list.html", context)
+    return render_page(request, "console/letters/list.html", "console/letters/list.html", context)
 
 
 @requires("jobs.view_deadletter")
@@ -320,7 +320,7 @@ def _news(request: HttpRequest, box: SearchBox) -> HttpResponse:
         "box": box,
         "oob": True,
     }
-    return render(request, "letters/_news.html", context)
+    return render(request, "console/letters/_news.html", context)
 
 
 def _changed_rows(rows: str) -> list[DeadLetter]:

@@ -39,7 +39,7 @@ def operation_list(request: HttpRequest) -> HttpResponse:
     rows = presenter.read_list(
         now=now, before=int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else None
     )
-    return render_page(request, "operations/list.html", "operations/_list.html", {"list": rows, "now": now})
+    return render_page(request, "console/operations/list.html", "console/operations/_list.html", {"list": rows, "now": now})
 
 
 @require_GET
@@ -83,7 +83,7 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
     now = timezone.now()
     operation = _find(operation_id)
     context = {"page": _read(operation, now), "operation": operation, "now": now}
-    return render(request, "operations/cancel.html", context)
+    return render(request, "console/operations/cancel.html", context)
 
 
 @acts_on("console:operation", "operation_id")
@@ -158,7 +158,7 @@ def restore(request: HttpRequest, operation_id: int) -> HttpResponse:
         "restorable": services.purged_letters(operation).count(),
         "now": now,
     }
-    return render(request, "operations/restore.html", context, status=status)
+    return render(request, "console/operations/restore.html", context, status=status)
 
 
 def _find(operation_id: int) -> Operation:
@@ -219,4 +219,4 @@ def _page(
     # The last answer still carries what changed; after it nothing will.
     if status == 200 and not page.keeps_changing:
         status = STOP_POLLING
-    return render_page(request, "operations/page.html", "operations/_answer.html", context, status=status)
+    return render_page(request, "console/operations/page.html", "console/operations/_answer.html", context, status=status)

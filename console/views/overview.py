@@ -38,4 +38,4 @@ def overview(request: HttpRequest) -> HttpResponse:
         "live_url": request.get_full_path(),
         "now": now,
     }
-    return render_page(request, "overview/page.html", "overview/_page.html", context)
+    return render_page(request, "console/overview/page.html", "console/overview/_page.html", context)

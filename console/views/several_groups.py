@@ -121,4 +121,4 @@ def _page(
         "error": error,
         "now": now,
     }
-    return render(request, "groups/several.html", context, status=status)
+    return render(request, "console/groups/several.html", context, status=status)

@@ -15,8 +15,8 @@ from tests.web.people import admin
 
 ROOT = Path(settings.BASE_DIR)
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
-SCRIPTS = sorted((ROOT / "static" / "js").glob("*.js"))
-ICONS = set(re.findall(r'<symbol id="([\w-]+)"', (ROOT / "static" / "icons.svg").read_text()))
+SCRIPTS = sorted((ROOT / "static" / "console" / "js").glob("*.js"))
+ICONS = set(re.findall(r'<symbol id="([\w-]+)"', (ROOT / "static" / "console/icons.svg").read_text()))
 
 
 def _names(paths: list[Path]) -> list[str]:
@@ -132,8 +132,8 @@ def test_of_plotly_one_file_is_served_and_nothing_else():
 
 def test_the_styles_that_plotly_would_inject_have_a_stand_in():
     bundle = Path(finders.find("plotly/plotly.min.js")).read_text()
-    head = (ROOT / "templates" / "_charts.html").read_text() + (
-        ROOT / "templates" / "_styles.html"
+    head = (ROOT / "templates" / "console/_charts.html").read_text() + (
+        ROOT / "templates" / "console/_styles.html"
     ).read_text()
     injected = set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', bundle)) | {"plotly.js-style-global"}
 
