@@ -46,6 +46,27 @@ def old_letter(**fields: Any) -> DeadLetter:
     return make_letter(died_at=died_at, **fields)
 
 
+def test_nothing_that_a_job_wrote_controls_the_terminal() -> None:
+    text = "a\x1b[31m\x9b2J\u202e\u2066\x07\r\u2028b"
+    letter = old_letter(task=text, queue=text, worker=text, error=text, error_type=text, kwargs={text: text})
+    make_death(letter, worker=text, traceback=text, error=text)
+
+    printed = [
+        run(*arguments)
+        for arguments in (
+            ["list"],
+            ["list", "--json"],
+            ["show", str(letter.uuid)],
+            ["show", str(letter.uuid), "--json"],
+            ["replay", "--query", "", "--yes", "--no-wait"],
+        )
+    ]
+
+    # The names are stored clean; here they are not, so that the command is looked at alone.
+    shown = "".join(out + err for out, err, _ in printed)
+    assert {hex(ord(c)) for c in shown if not (c.isprintable() or c == "\n")} == set()
+
+
 def test_list_prints_one_json_object_a_letter_newest_first_with_masked_arguments() -> None:
     old_letter(minutes=9, task="shop.tasks.a", kwargs={"order_id": 1, "card_number": "4242"})
     newest = old_letter(minutes=3, task="shop.tasks.b", queue="low")

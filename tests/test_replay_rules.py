@@ -276,12 +276,20 @@ def test_no_second_ever_takes_more_than_the_rate(rate: float, waits: list[float]
     assert all(count <= max(1.0, rate / 2) + 1e-6 for _, count in sent)
 
 
-def test_a_clock_that_goes_back_allows_nothing_more() -> None:
+def test_a_clock_that_is_set_back_stops_nothing_for_longer_than_a_moment() -> None:
+    start = datetime(2026, 11, 12, tzinfo=UTC)
+    earlier = start - timedelta(hours=1)
+    pace = Pace(at=start, credit=0)
+
+    assert pace.allowance(rate_per_second=100, now=earlier) == 0
+    assert pace.allowance(rate_per_second=100, now=earlier + timedelta(seconds=0.1)) == 10
+
+
+def test_a_clock_that_is_set_forward_allows_one_burst_at_most() -> None:
     start = datetime(2026, 11, 12, tzinfo=UTC)
     pace = Pace(at=start, credit=0)
 
-    assert pace.allowance(rate_per_second=100, now=start - timedelta(hours=1)) == 0
-    assert pace.allowance(rate_per_second=100, now=start + timedelta(seconds=0.1)) == 10
+    assert pace.allowance(rate_per_second=100, now=start + timedelta(hours=1)) == 50
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ RATE_SLIDER_MAX = 200
 RATE_LIMIT = 100_000
 STAGE_FIELDS = 3
 STAGE_LIMIT = 10_000_000
+_STAGE_DIGITS = 40
 DEFAULT_STAGES = (1, 10, 100)
 DEFAULT_RATE = 20.0
 
@@ -81,7 +82,8 @@ class ReplayForm(WhyForm):
         """The stage fields as they stand: typed, or the defaults."""
         if not self.is_bound:
             return [str(size) for size in self.initial.get("stages", ())]
-        return [text.strip() for text in _list_of(self.data, "stage")[:STAGE_FIELDS]]
+        # No longer than a number can be: Python reads no digits by the thousand.
+        return [text.strip()[:_STAGE_DIGITS] for text in _list_of(self.data, "stage")[:STAGE_FIELDS]]
 
     def clean_rate(self) -> float | None:
         """Read letters a second; empty means as fast as the broker takes them."""

@@ -38,7 +38,9 @@ def edit(request: HttpRequest, letter_id: uuid.UUID) -> HttpResponse:
     letter = find_or_404(letter_id)
     content = arguments_view.read(letter)
     refused = (
-        letter_story.refusal(letter, "edit", letter_page.items_of(letter)) or content.error or _too_large(content)
+        letter_story.refusal(letter, "edit", letter_page.items_of(letter))
+        or content.error
+        or _too_large(content)
     )
     if refused:
         context = {"letter": letter, "headline": letter_page.headline(letter), "refused": refused, "now": now}

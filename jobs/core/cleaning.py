@@ -14,6 +14,7 @@ NAME_LENGTH = 255
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _CONTROLS_BUT_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_TURNS = re.compile("[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _HASH_LENGTH = 12
 
 
@@ -52,6 +53,11 @@ def clean_text(text: str, *, limit: int) -> str:
         head, tail = room // 4, room - room // 4
         text = f"{text[:head]}\n… {len(text) - room:,} characters left out …\n{text[-tail:]}"[:limit]
     return _CONTROLS_BUT_LINES.sub("\ufffd", text)
+
+
+def for_terminal(text: str) -> str:
+    """Return clean text without what turns a terminal's line around: marks, overrides and isolates."""
+    return text if text.isascii() else _TURNS.sub("\ufffd", text)
 
 
 def clean_json(value: Any, *, depth: int = 20) -> Any:

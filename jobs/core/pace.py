@@ -14,7 +14,7 @@ BURST_SECONDS = 0.5
 class Pace:
     """Counts what a rate allows. Starts with one letter, so that nothing bursts after a restart.
 
-    Time is given by the caller; a clock that goes back allows nothing until it has caught up.
+    Time is given by the caller; a clock that is set back costs no more than the moment it happens.
     """
 
     at: datetime
@@ -23,7 +23,7 @@ class Pace:
     def allowance(self, *, rate_per_second: float, now: datetime) -> int:
         """Return how many letters may go at ``now``. The rate may differ from call to call."""
         elapsed = max(0.0, (now - self.at).total_seconds())
-        self.at = max(self.at, now)
+        self.at = now
         limit = max(1.0, rate_per_second * BURST_SECONDS)
         self.credit = min(limit, self.credit + elapsed * rate_per_second)
         # A product such as 0.1 s times 10 is a hair below its letter.

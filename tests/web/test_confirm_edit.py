@@ -249,6 +249,10 @@ def test_every_text_survives_the_editor(client: Client) -> None:
         ),
         ({"unreplayable": "No copy of the message was kept."}, "No copy of the message was kept."),
         ({"body": b"{"}, "The body is not valid JSON"),
+        (
+            {"kwargs": {"x": "y" * 300_000}},
+            "Its arguments have 300.1 KB, and the editor takes at most 256.0 KB.",
+        ),
     ],
 )
 def test_what_cannot_be_edited_says_why(client: Client, fields: dict, says: str) -> None:

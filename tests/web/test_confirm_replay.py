@@ -154,6 +154,7 @@ def test_a_count_that_changed_is_shown_again_with_both_numbers(
         ({"rate": "nan"}, "“nan” is not a rate."),
         ({"rate": "inf"}, "“inf” is not a rate."),
         ({"stage": ["1", "ten", ""]}, "“ten” is not a stage. Write a whole number of letters"),
+        ({"stage": ["9" * 5_000, "", ""]}, "is not a stage."),
         ({"stage": ["0", "", ""]}, "“0” is not a stage."),
         (
             {"stop_above_percent": "101"},

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from jobs import audit, conf, exporting, search
-from jobs.core.cleaning import clean_line, clean_name, clean_text
+from jobs.core.cleaning import clean_line, clean_name, clean_text, for_terminal
 from jobs.core.masking import DEFAULT_KEYS
 from jobs.core.query import parse
 from jobs.core.words import OperationKind
@@ -165,14 +165,15 @@ class Command(BaseCommand):
             return
         for name, value in values.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
-            self.stdout.write(f"{name:<12}{clean_name(text, limit=2_000)}")
+            self.stdout.write(f"{name:<12}{for_terminal(clean_name(text, limit=2_000))}")
         if letter.unreplayable:
             self.stdout.write(f"{'':<12}{letter.unreplayable}")
         for death in deaths:
             self.stdout.write(
-                f"\nDied {_moment(death.died_at)} on {clean_name(death.worker)}: {death.reason}"
+                f"\nDied {_moment(death.died_at)} on {for_terminal(clean_name(death.worker))}: {death.reason}"
             )
-            self.stdout.write(clean_text(death.traceback or death.error, limit=TRACEBACK_LIMIT))
+            text = clean_text(death.traceback or death.error, limit=TRACEBACK_LIMIT)
+            self.stdout.write(for_terminal(text))
 
     # Acting
 
@@ -236,9 +237,11 @@ class Command(BaseCommand):
         Raises:
             CommandError: when the answer is not yes.
         """
-        self.stderr.write(f"{seen.words}: {seen.selected:,} selected, {seen.to_send:,} to {kind}.")
+        words = for_terminal(clean_line(seen.words, limit=2_000))
+        self.stderr.write(f"{words}: {seen.selected:,} selected, {seen.to_send:,} to {kind}.")
         for check in seen.checks:
-            self.stderr.write(f"  {_SIGNS[check.level]:<8}{check.headline} {check.text}")
+            text = for_terminal(clean_line(f"{check.headline} {check.text}", limit=2_000))
+            self.stderr.write(f"  {_SIGNS[check.level]:<8}{text}")
         if options["yes"]:
             return
         if not sys.stdin.isatty():
@@ -463,7 +466,8 @@ def _letter_row(letter: DeadLetter) -> str:
 def _row(*cells: str) -> str:
     widths = (8, 19, 17, 32, 12, 60)
     return "  ".join(
-        f"{clean_line(cell, limit=width):<{width}}" for cell, width in zip(cells, widths, strict=True)
+        f"{for_terminal(clean_line(cell, limit=width)):<{width}}"
+        for cell, width in zip(cells, widths, strict=True)
     ).rstrip()
 
 
