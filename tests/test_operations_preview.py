@@ -59,11 +59,11 @@ def test_the_sum_adds_up_and_the_breakdown_is_that_of_the_selection() -> None:
 def test_failures_that_have_stopped_and_those_that_go_on_are_told_apart() -> None:
     worker()
     group = make_group()
-    make_letter(group=group)
+    make_letter(group=group, idempotency_key="k")
     assert headlines() == {"The failures have stopped.": Level.OK}
 
     # Outside the selection, of the same kind.
-    make_letter(group=group, died_at=LATER - timedelta(seconds=20), queue="low")
+    make_letter(group=group, idempotency_key="k", died_at=LATER - timedelta(seconds=20), queue="low")
 
     assert headlines("queue:critical") == {"The failures are still going on.": Level.WARNING}
 
@@ -103,8 +103,17 @@ def test_letters_that_may_repeat_effects_chord_members_and_unread_bodies_are_cou
     found = headlines()
 
     assert found["1 may repeat its effects."] == Level.WARNING
+    assert found["2 have no idempotency key."] == Level.WARNING
     assert found["2 belonged to a chord."] == Level.INFO
     assert found["1 is replayed unread."] == Level.INFO
+
+
+def test_letters_that_failed_with_a_key_are_no_warning() -> None:
+    worker()
+    make_letter(idempotency_key="receipt:1")
+    make_letter(reason=Reason.UNREGISTERED)
+
+    assert not any("idempotency" in headline for headline in headlines())
 
 
 def test_of_very_many_letters_a_part_is_looked_at_and_said_to_be_one(monkeypatch) -> None:

@@ -32,6 +32,8 @@ MAX_NAMED = 3
 MAX_GROUPS = 100
 # The job may have done its work before it ended in one of these ways.
 RISKY_REASONS = (Reason.RESULT_NOT_STORED, Reason.TIMED_OUT, Reason.WORKER_LOST)
+# It ran until it raised; what it did until then is done.
+FAILED_REASONS = (Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.REJECTED, Reason.RETRY_NOT_SENT)
 
 
 class Level(StrEnum):
@@ -153,6 +155,7 @@ def _replay_checks(
         checks += _refused(selection, found)
     checks += _workers(selection, shares, now)
     checks += _may_repeat(selection, found, shares)
+    checks += _without_key(found, shares)
     near, scope = found, ""
     if shares.total > MAX_LOOKED_AT:
         # The newest, because they are together in the index and mostly in the table.
@@ -299,6 +302,27 @@ def _may_repeat(selection: Selection, found: QuerySet[DeadLetter], totals: searc
             headline,
             f"{keys} was done before the death cannot be seen: {told}.",
             *_leave_out(selection, "reason", shares),
+        )
+    ]
+
+
+def _without_key(found: QuerySet[DeadLetter], totals: search.Breakdown) -> list[Check]:
+    """Warn of jobs that ran into an error: what they did before it, nothing here keeps from happening again."""
+    failed = sum(share.count for share in totals.by_reason if share.name in FAILED_REASONS)
+    if not failed:
+        return []
+    scope = "Up to "
+    if failed <= MAX_LOOKED_AT:
+        scope = ""
+        failed = found.filter(reason__in=FAILED_REASONS, idempotency_key="", unreplayable="").count()
+        if not failed:
+            return []
+    verb = "has" if failed == 1 else "have"
+    return [
+        Check(
+            Level.WARNING,
+            f"{scope}{failed:,} {verb} no idempotency key.",
+            "What an attempt did before its error is done again.",
         )
     ]
 
