@@ -263,9 +263,8 @@ def _count(selection: Selection, kind: OperationKind, expected_count: int | None
     if not acted_on:
         wanted = ACTED_ON[kind]
         other = selection.left_out(kind).first()
-        found = f" Letter {other.short_id} is {other.state}." if other is not None else ""
         raise OperationRefused(
-            f"Cannot {kind} these letters ({selection.words[:200]}): none of them is {wanted}.{found}"
+            f"Cannot {kind} these letters ({selection.words[:200]}): {_why_none(other, wanted)}."
             " Search again to see what they are now."
         )
     count = acted_on + (selection.left_out(kind).count() if selection.is_by_hand else 0)
@@ -275,6 +274,16 @@ def _count(selection: Selection, kind: OperationKind, expected_count: int | None
             " Look at the selection again and confirm the new count."
         )
     return count
+
+
+def _why_none(other: DeadLetter | None, wanted: str) -> str:
+    """Say why nothing of a selection can be acted on, by one of the letters that are left out."""
+    if other is None:
+        return f"none of them is {wanted}"
+    if other.state == wanted:
+        # Replayed and dead again, say: it is not the letter that was looked at.
+        return f"none of them is as you saw it. Letter {other.short_id} changed at {other.state_changed_at:%H:%M:%S} UTC"
+    return f"none of them is {wanted}. Letter {other.short_id} is {other.state}"
 
 
 def _who(actor: Actor, why: str, verb: str) -> dict[str, Any]:
