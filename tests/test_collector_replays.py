@@ -166,14 +166,6 @@ def test_a_job_that_asked_to_be_ignored_is_done(letter, item):
     assert item.detail == "It asked to be ignored."
 
 
-def test_an_outcome_that_is_faster_than_the_note_that_it_was_sent_counts(letter):
-    item = make_item(make_operation(), letter, state=ItemState.SENDING, sent_at=None)
-
-    store([make_outcome(letter, item)], now=LATER)
-
-    assert states(letter, item) == (LetterState.RESOLVED, ItemState.DONE)
-
-
 def test_an_outcome_after_the_timeout_still_counts():
     letter = make_letter(state=LetterState.DEAD)
     item = make_item(make_operation(), letter, state=ItemState.UNKNOWN)

@@ -355,6 +355,35 @@ def test_a_batch_cut_off_by_a_crash_is_sent_once(carrier, clock, broker, monkeyp
     assert expected in event.text
 
 
+def test_jobs_that_ended_before_their_batch_was_noted_are_not_sent_again(
+    carrier, clock, broker, monkeypatch
+) -> None:
+    letters(3)
+    operation = replay(clock)
+    from jobs.operations import replaying
+
+    class Crash(Exception): ...
+
+    def crash(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replaying.Replaying, "_note_sent", crash)
+        with pytest.raises(Crash):
+            carrier.until(lambda: False)
+    first, *others = take_all(broker)
+    report_done(first, now=clock.now)
+    # As if the marker had run out: only the batch's row and the items say what is to be sent.
+    with broker.client() as client:
+        client.flushall()
+
+    carrier.until(lambda: not OperationBatch.objects.exists())
+
+    assert sorted(states(operation)) == ["done", "sent", "sent"]
+    sent_again = {message.headers["jobs-replay-item"] for message in queued(broker)}
+    assert sent_again == {message.headers["jobs-replay-item"] for message in others}
+
+
 def test_a_batch_that_cannot_be_finished_holds_up_no_other_operation(
     carrier, clock, broker, monkeypatch
 ) -> None:
@@ -507,6 +536,15 @@ def test_a_replay_that_cannot_be_is_refused_and_changes_nothing(database, clock,
 
     assert words in str(refusal.value)
     assert not Operation.objects.exists()
+
+
+def test_a_letter_that_died_again_after_it_was_looked_at_is_refused_with_when(database, clock) -> None:
+    letter = letters(1)[0]
+    seen = Selection.of_ids([letter.uuid], now=clock.now)
+    DeadLetter.objects.filter(pk=letter.pk).update(state_changed_at=clock.now + timedelta(minutes=1))
+
+    with pytest.raises(OperationRefused, match=f"Letter {letter.short_id} changed at"):
+        start_replay(selection=seen, actor=MARA, why="", now=clock.now + timedelta(minutes=2))
 
 
 def test_letters_that_are_not_dead_are_skipped_when_chosen_by_hand_and_refused_when_all(

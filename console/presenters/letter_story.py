@@ -333,8 +333,7 @@ def _cause_advice(reason: Reason) -> str:
 
 
 def _open_item(items: Sequence[OperationItem]) -> OperationItem | None:
-    open_states = {ItemState.SENDING, ItemState.SENT}
-    return next((item for item in reversed(items) if item.state in open_states), None)
+    return next((item for item in reversed(items) if item.state == ItemState.SENT), None)
 
 
 def _reason_words(death: Death) -> str:

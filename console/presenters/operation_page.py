@@ -179,7 +179,7 @@ def _counts(found: list[Operation]) -> dict[int, dict[str, int]]:
 
 def _list_row(operation: Operation, counts: dict[str, int]) -> OperationRow:
     if operation.kind == OperationKind.REPLAY:
-        waiting = counts.get(ItemState.SENDING, 0) + counts.get(ItemState.SENT, 0)
+        waiting = counts.get(ItemState.SENT, 0)
         parts = [
             ("done", counts.get(ItemState.DONE, 0)),
             ("died", counts.get(ItemState.DIED, 0)),

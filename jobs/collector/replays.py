@@ -16,7 +16,7 @@ from jobs.core.cleaning import clean_name
 from jobs.core.words import ItemState, LetterState
 from jobs.models import DeadLetter, OperationItem
 
-OPEN = frozenset({ItemState.SENDING.value, ItemState.SENT.value})
+OPEN = frozenset({ItemState.SENT.value})
 # Items that were sent, so that their jobs can have ended.
 SENT = OPEN | {ItemState.DONE.value, ItemState.DIED.value, ItemState.UNKNOWN.value}
 _RANK = {ItemState.UNKNOWN.value: 1, ItemState.DIED.value: 2, ItemState.DONE.value: 3}

@@ -96,11 +96,10 @@ class OperationState(StrEnum):
 class ItemState(StrEnum):
     """One letter within an operation.
 
-    pending → sending → sent → done, died, unknown; pending → skipped or refused.
+    pending → sent → done, died, unknown; pending → skipped or refused.
     """
 
     PENDING = "pending"
-    SENDING = "sending"
     SENT = "sent"
     DONE = "done"
     DIED = "died"

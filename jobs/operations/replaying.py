@@ -400,12 +400,12 @@ class Replaying:
             lease.check()
             if not Operation.objects.filter(pk=operation.pk, state=OperationState.RUNNING).exists():
                 return None
-            if prepared.refused:
-                details = [(item, why) for item, _, why in prepared.refused]
-                rows.end_items(state=ItemState.REFUSED, details=details, now=now)
             letters = rows.claim_letters(
                 letter_ids=[letter for _, letter, *_ in prepared.ready], frozen_at=frozen_at, now=now
             )
+            if prepared.refused:
+                details = [(item, why) for item, _, why in prepared.refused]
+                rows.end_items(state=ItemState.REFUSED, details=details, now=now)
             lost = [(item, letter) for item, letter, *_ in prepared.ready if letter not in letters]
             if lost:
                 reasons = explain([letter for _, letter in lost], operation_id=operation.pk)
@@ -436,9 +436,9 @@ class Replaying:
         with transaction.atomic():
             _forget_batch(operation, batch)
             if stayed:
+                rows.unclaim_letters(letter_ids=[letter for _, letter, _ in stayed], now=now)
                 details = [(item, why) for item, _, why in stayed]
                 rows.end_items(state=ItemState.REFUSED, details=details, now=now)
-                rows.unclaim_letters(letter_ids=[letter for _, letter, _ in stayed], now=now)
 
     def _make(
         self,
