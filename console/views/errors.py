@@ -29,7 +29,9 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         plain = {"title": "Not found", "text": "Nothing is at this address.", "link_text": "Log in"}
-        return render(request, "console/plain_page.html", {**plain, "href": reverse("console:login")}, status=404)
+        return render(
+            request, "console/plain_page.html", {**plain, "href": reverse("console:login")}, status=404
+        )
     return render(request, "console/404.html", {"reason": reason}, status=404)
 
 

@@ -145,7 +145,9 @@ def _page(
     if wants_partial(request) and letter.state != LetterState.REPLAYING:
         # The last answer still carries how it ended.
         status = STOP_POLLING
-    return render_page(request, "console/letter/page.html", "console/letter/_answer.html", context, status=status)
+    return render_page(
+        request, "console/letter/page.html", "console/letter/_answer.html", context, status=status
+    )
 
 
 def _actions(

@@ -82,7 +82,9 @@ def groups(request: HttpRequest) -> HttpResponse:
     if answer is not None:
         return answer
     if box.query is None:
-        return render(request, "console/letters/list.html", _head(box, None, now=now) | {"tab": "groups"}, status=400)
+        return render(
+            request, "console/letters/list.html", _head(box, None, now=now) | {"tab": "groups"}, status=400
+        )
     if _asks_for_news(request):
         return _news(request, box)
     order = request.GET.get("order", "-letters")

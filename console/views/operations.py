@@ -39,7 +39,9 @@ def operation_list(request: HttpRequest) -> HttpResponse:
     rows = presenter.read_list(
         now=now, before=int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else None
     )
-    return render_page(request, "console/operations/list.html", "console/operations/_list.html", {"list": rows, "now": now})
+    return render_page(
+        request, "console/operations/list.html", "console/operations/_list.html", {"list": rows, "now": now}
+    )
 
 
 @require_GET
@@ -219,4 +221,6 @@ def _page(
     # The last answer still carries what changed; after it nothing will.
     if status == 200 and not page.keeps_changing:
         status = STOP_POLLING
-    return render_page(request, "console/operations/page.html", "console/operations/_answer.html", context, status=status)
+    return render_page(
+        request, "console/operations/page.html", "console/operations/_answer.html", context, status=status
+    )
