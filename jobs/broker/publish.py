@@ -335,7 +335,7 @@ def _send_redis(channel: Any, batch: Batch, batch_key: str | None) -> PublishRes
     for _ in range(_WATCH_TRIES):
         with client.pipeline(transaction=True) as pipe:
             if marker is not None:
-                pipe.watch(marker)
+                pipe.watch(marker)  # type: ignore[no-untyped-call] # redis leaves this one untyped
                 if pipe.exists(marker):
                     return PublishResult(already_sent=True, exactly_once=True, refused=batch.refused)
                 pipe.multi()
