@@ -329,6 +329,8 @@ def test_ctrl_c_ends_the_command_and_not_the_operation(place) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that started the tests in the background lets them ignore Ctrl-C, and so their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_until(Operation.objects.exists, seconds=30, what="the operation")
     assert process.stdout is not None
