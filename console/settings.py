@@ -179,15 +179,16 @@ def database() -> dj_database_url.DBConfig:
 
 
 DATABASES = {"default": database()}
+# One writer at a time: take the lock when the transaction begins, wait for it, and let readers go on.
+SQLITE_OPTIONS = {
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536;"
+    # Pages: a replay writes as many in a few batches, and each checkpoint waits for the disk twice.
+    " PRAGMA wal_autocheckpoint=4000;",
+}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    # One writer at a time: take the lock when the transaction begins, wait for it, and let readers go on.
-    DATABASES["default"]["OPTIONS"] = {
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536;"
-        # Pages: a replay writes as many in a few batches, and each checkpoint waits for the disk twice.
-        " PRAGMA wal_autocheckpoint=4000;",
-    }
+    DATABASES["default"]["OPTIONS"] = dict(SQLITE_OPTIONS)
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

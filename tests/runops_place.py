@@ -22,6 +22,7 @@ from django.db import connections
 from django.utils import timezone
 from kombu import Connection, Producer
 
+from console.settings import SQLITE_OPTIONS
 from jobs.agent.wire import CONTENT_TYPE, DEAD_QUEUE, Record, encode
 from jobs.models import DeadLetter
 from tests.factories import make_group, make_letter
@@ -64,7 +65,7 @@ class RunopsPlace:
             settings.BROKER_URL,
         )
         parsed = dj_database_url.parse(self.database_url)
-        options = former_settings["OPTIONS"] if "sqlite" in parsed["ENGINE"] else {}
+        options = dict(SQLITE_OPTIONS) if "sqlite" in parsed["ENGINE"] else {}
         configured = {**former_settings, "OPTIONS": options, **parsed, "CONN_MAX_AGE": 0}
         connections.settings["default"] = configured
         connections["default"] = connections.create_connection("default")
