@@ -538,6 +538,17 @@ def test_a_replay_that_cannot_be_is_refused_and_changes_nothing(database, clock,
     assert not Operation.objects.exists()
 
 
+def test_the_log_counts_one_letter_as_one(carrier, clock, broker) -> None:
+    letters(1)
+    operation = replay(clock)
+
+    carrier.until_ended(
+        operation, work=lambda: [report_done(message, now=clock.now) for message in take_all(broker)]
+    )
+
+    assert operation.events.get(kind="started").text == "Started: 1 letter"
+
+
 def test_a_letter_that_died_again_after_it_was_looked_at_is_refused_with_when(database, clock) -> None:
     letter = letters(1)[0]
     seen = Selection.of_ids([letter.uuid], now=clock.now)

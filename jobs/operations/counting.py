@@ -66,3 +66,8 @@ def sent_bounds(operation: Operation) -> tuple[object, object]:
         first=Min("sent_at"), last=Max("sent_at")
     )
     return bounds["first"], bounds["last"]
+
+
+def letters_in_words(count: int) -> str:
+    """Say how many letters: "1 letter", "4,310 letters"."""
+    return f"{count:,} letter{'' if count == 1 else 's'}"

@@ -23,7 +23,7 @@ from jobs.core.stages import StageCounts, Verdict, judge
 from jobs.core.words import ItemState, OperationState
 from jobs.models import Operation, OperationBatch, OperationEvent, OperationItem, OperationStage
 from jobs.operations import rows
-from jobs.operations.counting import current_stage, stage_counts
+from jobs.operations.counting import current_stage, letters_in_words, stage_counts
 from jobs.operations.outcomes import report
 from jobs.operations.selection import Selection
 from jobs.operations.skipping import explain
@@ -159,7 +159,11 @@ class Replaying:
         with transaction.atomic():
             if operation.started_at is None:
                 _log(
-                    operation, now, lease.holder, "started", f"Started: {operation.selected_count:,} letters"
+                    operation,
+                    now,
+                    lease.holder,
+                    "started",
+                    f"Started: {letters_in_words(operation.selected_count)}",
                 )
                 operation.started_at = now
             else:
@@ -242,7 +246,7 @@ class Replaying:
         elif stage.started_at is None:
             with transaction.atomic():
                 OperationStage.objects.filter(pk=stage.pk).update(started_at=now)
-                size = f"{counts.left:,} letter{'' if counts.left == 1 else 's'}"
+                size = letters_in_words(counts.left)
                 _log(operation, now, lease.holder, "stage", f"Stage {stage.number} started: {size}")
         return verdict
 

@@ -12,6 +12,7 @@ from django.db.models import F, QuerySet
 from jobs.core.words import OperationKind, OperationState
 from jobs.models import DeadLetter, Operation, OperationEvent
 from jobs.operations import rows
+from jobs.operations.counting import letters_in_words
 from jobs.operations.selection import Selection
 from jobs.operations.starting import purged_letters
 
@@ -52,7 +53,11 @@ class Walking:
             if operation.started_at is None:
                 Operation.objects.filter(pk=operation.pk).update(started_at=now)
                 _log(
-                    operation, now, lease.holder, "started", f"Started: {operation.selected_count:,} letters"
+                    operation,
+                    now,
+                    lease.holder,
+                    "started",
+                    f"Started: {letters_in_words(operation.selected_count)}",
                 )
             elif operation.carried_out_by != lease.holder:
                 _log(
