@@ -1,5 +1,29 @@
 """The job runtime: what an application installs.
 
 Importing this package imports nothing else, so that ``from jobs.agent import attach`` works in a
-process without Django.
+process without Django. The names below are loaded when they are asked for.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobs.base import Job
+    from jobs.errors import JobsError, PermanentError, TransientError
+
+__all__ = ["Job", "JobsError", "PermanentError", "TransientError"]
+
+_HOMES = {
+    "Job": "jobs.base",
+    "JobsError": "jobs.errors",
+    "PermanentError": "jobs.errors",
+    "TransientError": "jobs.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

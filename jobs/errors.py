@@ -22,3 +22,58 @@ class OperationRefused(JobsError):
 
 class QueryError(JobsError):
     """A search cannot be read; says which word, where, and what was probably meant."""
+
+
+class PolicyError(JobsError):
+    """A policy of a job is wrong or misspelt; says which, its value, and what is allowed."""
+
+
+class PermanentError(JobsError):
+    """A job raises it when trying again cannot help: it goes straight to the dead letters.
+
+    ``permanent`` is what the agent reads. A subclass may name the dead letter's reason with
+    ``dead_letter_reason``, one of ``core.words.Reason``.
+    """
+
+    permanent = True
+    dead_letter_reason = ""
+
+
+class TransientError(JobsError):
+    """A job raises it when trying again may help, ``retry_after`` seconds from now at the earliest."""
+
+    permanent = False
+
+    def __init__(self, *args: object, retry_after: float | None = None) -> None:
+        super().__init__(*args)
+        self.retry_after = retry_after
+
+
+class HeldBack(JobsError):
+    """A job may not start now and comes back after ``seconds``; no attempt is used.
+
+    ``headers`` go onto the message that comes back.
+    """
+
+    def __init__(self, *args: object, seconds: float, headers: dict[str, object] | None = None) -> None:
+        super().__init__(*args)
+        self.seconds = seconds
+        self.headers = headers or {}
+
+
+class StaleAttempt(JobsError):
+    """A newer attempt of the same job is known: this copy ends without running."""
+
+
+class LeaseRanOut(PermanentError):
+    """The process that ran a job died so often that the job is taken for the cause."""
+
+    dead_letter_reason = "worker_lost"
+
+
+class PayloadTooLarge(PermanentError):
+    """A message is larger than its job allows; nothing was sent."""
+
+
+class OutboxRefused(JobsError):
+    """An outbox message cannot be changed as asked; nothing was changed."""

@@ -25,6 +25,7 @@ _VIEWER = frozenset(
     f"jobs.view_{model}"
     for model in (
         *("deadletter", "death", "failuregroup", "worker", "auditentry"),
+        *("outboxmessage", "idempotencyrecord", "jobprogress", "beatprocess"),
         *("operation", "operationstage", "operationitem", "operationevent"),
     )
 ) | {
@@ -38,6 +39,7 @@ _OPERATOR = _VIEWER | {
     "jobs.note_deadletter",
     "jobs.triage_failuregroup",
     "jobs.control_operation",
+    "jobs.retry_outboxmessage",
 }
 _ADMIN = (
     _OPERATOR

@@ -96,13 +96,31 @@ class OperationState(StrEnum):
 class ItemState(StrEnum):
     """One letter within an operation.
 
-    pending → sent → done, died, unknown; pending → skipped or refused.
+    pending → sent → done, already_done, died, unknown; pending → skipped or refused.
     """
 
     PENDING = "pending"
     SENT = "sent"
     DONE = "done"
+    # Its idempotency key had been done by another job: nothing ran.
+    ALREADY_DONE = "already_done"
     DIED = "died"
     UNKNOWN = "unknown"
     SKIPPED = "skipped"
     REFUSED = "refused"
+
+
+class OutboxState(StrEnum):
+    """pending → published or gave_up."""
+
+    PENDING = "pending"
+    PUBLISHED = "published"
+    GAVE_UP = "gave_up"
+
+
+class LedgerState(StrEnum):
+    """An idempotency key: running → done, or free again after a failure; free → running."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FREE = "free"

@@ -1,6 +1,8 @@
 """The tables of the job runtime."""
 
+from jobs.models.beats import BeatProcess
 from jobs.models.groups import FailureGroup
+from jobs.models.idempotency import IdempotencyRecord, JobProgress
 from jobs.models.leases import Lease
 from jobs.models.letters import DeadLetter, Death
 from jobs.models.operations import (
@@ -11,18 +13,23 @@ from jobs.models.operations import (
     OperationItem,
     OperationStage,
 )
+from jobs.models.outbox import OutboxMessage
 from jobs.models.workers import Worker
 
 __all__ = [
     "AuditEntry",
+    "BeatProcess",
     "DeadLetter",
     "Death",
     "FailureGroup",
+    "IdempotencyRecord",
+    "JobProgress",
     "Lease",
     "Operation",
     "OperationBatch",
     "OperationEvent",
     "OperationItem",
     "OperationStage",
+    "OutboxMessage",
     "Worker",
 ]

@@ -121,7 +121,7 @@ class OperationStage(models.Model):
 class OperationItem(models.Model):
     """One letter of a replay, with the job it became and how that ended.
 
-    pending → sent → done | died | unknown; pending → skipped | refused. ``sent`` also stands for the
+    pending → sent → done | already_done | died | unknown; pending → skipped | refused. ``sent`` also stands for the
     moment in which its batch is on its way: see ``OperationBatch``.
     """
 
@@ -131,6 +131,7 @@ class OperationItem(models.Model):
         PENDING = ItemState.PENDING, "Not sent yet"
         SENT = ItemState.SENT, "Waiting for outcome"
         DONE = ItemState.DONE, "Done"
+        ALREADY_DONE = ItemState.ALREADY_DONE, "Already done"
         DIED = ItemState.DIED, "Died again"
         UNKNOWN = ItemState.UNKNOWN, "Outcome unknown"
         SKIPPED = ItemState.SKIPPED, "Skipped"

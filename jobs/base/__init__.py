@@ -1,0 +1,5 @@
+"""The base class of jobs."""
+
+from jobs.base.job import Job
+
+__all__ = ["Job"]

@@ -1,0 +1,1 @@
+"""The idempotency ledger: who runs a key, and what came of it."""

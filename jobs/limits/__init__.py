@@ -1,0 +1,1 @@
+"""How fast, and how many at once, over the whole fleet."""

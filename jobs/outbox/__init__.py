@@ -1,0 +1,1 @@
+"""Messages that leave when their transaction has committed."""
