@@ -84,7 +84,7 @@ def cancel(request: HttpRequest, operation_id: int) -> HttpResponse:
         return _control(request, operation_id, services.cancel, "Cancelled. What was sent stays sent.")
     now = timezone.now()
     operation = _find(operation_id)
-    context = {"page": _read(operation, now), "operation": operation, "now": now}
+    context = {"page": _read(operation, now), "operation": operation, "verb": "Cancel", "now": now}
     return render(request, "console/operations/cancel.html", context)
 
 
@@ -158,6 +158,7 @@ def restore(request: HttpRequest, operation_id: int) -> HttpResponse:
         "form": form,
         "error": error,
         "restorable": services.purged_letters(operation).count(),
+        "verb": "Restore",
         "now": now,
     }
     return render(request, "console/operations/restore.html", context, status=status)

@@ -425,10 +425,16 @@ def _read_moments(
                 until = moment
             if since is not None and until is not None and until <= since:
                 raise word.error(
-                    f"`until:` is {iso(until)}, not after `since:`, {iso(since)}. Nothing can match: swap them.",
+                    f"`until:` is {_told(until)}, not after `since:`, {_told(since)}."
+                    " Nothing can match: swap them.",
                     whole=whole,
                 )
     return since, until
+
+
+def _told(moment: datetime) -> str:
+    """Write a moment for a message: nobody types or reads microseconds."""
+    return iso(moment.replace(microsecond=0))
 
 
 def _states(terms: Iterable[Term]) -> frozenset[LetterState]:

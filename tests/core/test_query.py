@@ -199,6 +199,13 @@ def test_a_mistake_says_which_word_and_what_was_probably_meant(text, message, su
     assert isinstance(caught.value, QueryError)
 
 
+def test_a_mistake_in_the_times_is_told_to_the_second():
+    with pytest.raises(QuerySyntaxError) as caught:
+        parse("since:1h until:2h", now=NOW.replace(microsecond=123_456))
+
+    assert "2026-11-12T01:16:02Z, not after `since:`, 2026-11-12T02:16:02Z" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
