@@ -11,7 +11,7 @@ from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Value
 from jobs import search
 from jobs.core import query as core_query
 from jobs.core.words import GroupState, LetterState, OperationState
-from jobs.models import DeadLetter, FailureGroup, Operation
+from jobs.models import DeadLetter, FailureGroup, JobProgress, Operation
 from jobs.operations import Progress, progress
 from jobs.search.timeline import counted_by_bucket
 
@@ -23,6 +23,9 @@ SPARK_BUCKETS = 30
 TABLE_ROWS = 50
 SHOWN_GROUPS = 8
 SHOWN_OPERATIONS = 5
+# A job that has told how far it is within so long is in progress.
+IN_PROGRESS = timedelta(minutes=5)
+SHOWN_IN_PROGRESS = 10
 # SQLite joins at most 500 SELECTs with UNION ALL.
 _MOST_SELECTS = 400
 
@@ -67,6 +70,7 @@ class Overview:
 
     groups: list[FailingGroup]
     operations: list[OpenOperation]
+    in_progress: list[JobProgress]
     dead: int
     dead_before: int
     died_last_hour: int
@@ -109,6 +113,7 @@ def overview(*, now: datetime) -> Overview:
     return Overview(
         groups=failing,
         operations=operations,
+        in_progress=_in_progress(now=now),
         dead=dead,
         dead_before=max(0, dead - newly_dead.count() + left.count()),
         died_last_hour=_died(now - HOUR, now),
@@ -169,6 +174,16 @@ def _open_operations(*, now: datetime) -> list[OpenOperation]:
     states = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
     found = Operation.objects.filter(state__in=states).order_by("-id")[:SHOWN_OPERATIONS]
     return [OpenOperation(operation=each, progress=progress(each, now=now)) for each in found]
+
+
+def _in_progress(*, now: datetime) -> list[JobProgress]:
+    """Return the jobs that have told of their progress lately, the last one first.
+
+    What a job told that died is kept with its dead letter, and is no progress.
+    """
+    dead = DeadLetter.objects.filter(task_id=OuterRef("task_id"), state=LetterState.DEAD)
+    told = JobProgress.objects.filter(updated_at__gte=now - IN_PROGRESS).exclude(Exists(dead))
+    return list(told.order_by("-updated_at", "-pk")[:SHOWN_IN_PROGRESS])
 
 
 def _tallies(column: Column, *, now: datetime) -> list[Tally]:

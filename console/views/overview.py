@@ -12,6 +12,7 @@ from console import overview_words
 from console.forms.search import address
 from console.htmx import render_page
 from console.permissions import requires
+from console.presenters import progress_view
 from jobs import overview as figures
 from jobs.core.query import quote
 
@@ -28,6 +29,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "overview": found,
         "sentence": overview_words.sentence(found, now=now),
         "tiles": overview_words.tiles(found, letters_href=letters, groups_href=reverse("console:groups")),
+        "in_progress": [progress_view.present(each, now=now) for each in found.in_progress],
         "by": by,
         "tallies": [
             (tally, address(letters, f"{by}:{quote(tally.name)}") if tally.name else letters)
