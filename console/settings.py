@@ -233,7 +233,36 @@ def embedded_broker_url() -> str:
 # Empty means that `manage.py up` runs a Redis of its own.
 BROKER_IS_EMBEDDED = not env("BROKER_URL")
 BROKER_URL = env("BROKER_URL") or embedded_broker_url()
-BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {}
+# How long one read or write may take, in seconds. Without a bound a publish to a broker that accepts
+# and never answers hangs for ever; a Redis that is busy with its disk may well take a few seconds.
+BROKER_SOCKET_TIMEOUT_SECONDS = 10
+
+
+def broker_transport_options(url: str) -> dict[str, Any]:
+    """Return what a broker of this kind needs so that no message is lost and no call hangs."""
+    # "sentinel://a;sentinel://b" and "redis+socket://" are Redis too.
+    kind = url.partition(":")[0].partition("+")[0].lower()
+    if kind in {"redis", "rediss", "sentinel"}:
+        return {
+            # Longer than the longest job: see docs/preflight.md.
+            "visibility_timeout": env_float("JOBS_VISIBILITY_TIMEOUT_SECONDS", 3600),
+            "socket_timeout": BROKER_SOCKET_TIMEOUT_SECONDS,
+            "socket_connect_timeout": 5,
+            # A connection that a firewall forgot is found out, also while nobody uses it.
+            "socket_keepalive": True,
+            "health_check_interval": 25,
+        }
+    if kind in {"amqp", "amqps", "pyamqp"}:
+        return {
+            # Without, a message that the broker does not take is lost in silence.
+            "confirm_publish": True,
+            "read_timeout": BROKER_SOCKET_TIMEOUT_SECONDS,
+            "write_timeout": BROKER_SOCKET_TIMEOUT_SECONDS,
+        }
+    return {}
+
+
+BROKER_TRANSPORT_OPTIONS = broker_transport_options(BROKER_URL)
 
 JOBS_PURGE_DEADLINE_DAYS = env_float("JOBS_PURGE_DEADLINE_DAYS", 7)
 JOBS_RESOLVED_RETENTION_DAYS = env_float("JOBS_RESOLVED_RETENTION_DAYS", 30)
@@ -241,6 +270,8 @@ JOBS_OUTCOME_TIMEOUT_HOURS = env_float("JOBS_OUTCOME_TIMEOUT_HOURS", 6)
 JOBS_LEASE_SECONDS = env_float("JOBS_LEASE_SECONDS", 10)
 JOBS_SOFT_SHUTDOWN_SECONDS = env_float("JOBS_SOFT_SHUTDOWN_SECONDS", 10, may_be_zero=True)
 JOBS_MASKED_KEYS = env_list("JOBS_MASKED_KEYS")
+JOBS_PREFLIGHT = env_choice("JOBS_PREFLIGHT", ("REFUSE", "WARN", "OFF"), "REFUSE").lower()
+JOBS_RABBITMQ_CONSUMER_TIMEOUT_SECONDS = env_float("JOBS_RABBITMQ_CONSUMER_TIMEOUT_SECONDS", 1800)
 
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True

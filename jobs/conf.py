@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,9 @@ class JobsSettings:
     outcome_timeout: timedelta
     masked_keys: tuple[str, ...]
     lease_seconds: float
+    # "refuse", "warn" or "off": what a worker does on a broker that can lose jobs.
+    preflight: str
+    rabbitmq_consumer_timeout_seconds: float
 
 
 def current() -> JobsSettings:
@@ -36,4 +40,8 @@ def current() -> JobsSettings:
         outcome_timeout=timedelta(hours=get("JOBS_OUTCOME_TIMEOUT_HOURS", 6)),
         masked_keys=tuple(get("JOBS_MASKED_KEYS", ())),
         lease_seconds=float(get("JOBS_LEASE_SECONDS", 10)),
+        # The environment counts in any project that does not set it: at night a worker has to start
+        # without a release.
+        preflight=str(get("JOBS_PREFLIGHT", os.environ.get("JOBS_PREFLIGHT") or "refuse")),
+        rabbitmq_consumer_timeout_seconds=float(get("JOBS_RABBITMQ_CONSUMER_TIMEOUT_SECONDS", 1800)),
     )
