@@ -9,6 +9,8 @@ class ConsoleConfig(AppConfig):
 
     name = "console"
     verbose_name = "Console"
+    # manage.py startjob writes into applications of the project only.
+    takes_jobs = False
 
     def ready(self) -> None:
         """Write logins to the audit, and check what the site around it has set."""

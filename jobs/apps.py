@@ -11,6 +11,8 @@ class JobsConfig(AppConfig):
     label = "jobs"
     verbose_name = "Jobs"
     default_auto_field = "django.db.models.BigAutoField"
+    # manage.py startjob writes into applications of the project only.
+    takes_jobs = False
 
     def ready(self) -> None:
         """Make the roles whenever migrate has run."""
