@@ -17,6 +17,7 @@ from console.presenters import (
     letter_life,
     letter_story,
     message_view,
+    progress_view,
     traceback_view,
 )
 from console.presenters.arguments_view import ArgumentsView
@@ -25,11 +26,13 @@ from console.presenters.letter_life import Life
 from console.presenters.letter_story import Notice
 from console.presenters.message_view import Fact
 from console.presenters.plain import visible
+from console.presenters.progress_view import ProgressLine
 from console.presenters.traceback_view import TracebackView
 from jobs import search
 from jobs.core import fingerprint
 from jobs.core.arguments import Arguments
-from jobs.models import AuditEntry, DeadLetter, Death, OperationItem, Worker
+from jobs.core.words import ItemState, LetterState
+from jobs.models import AuditEntry, DeadLetter, Death, JobProgress, OperationItem, Worker
 
 # A letter that loops has thousands of deaths; the oldest and the newest tell it.
 DEATHS_OLDEST = 20
@@ -66,6 +69,7 @@ class LetterPage:
     deaths: list[Death]
     items: list[OperationItem]
     story: list[str]
+    progress: ProgressLine | None
     notice: Notice
     life: Life
     traceback: TracebackView | None
@@ -106,6 +110,7 @@ def read(
         deaths=deaths,
         items=items,
         story=letter_story.what_happened(letter, deaths, items, now=now),
+        progress=_progress(letter, deaths, items, now=now),
         notice=letter_story.notice(letter, deaths, items, is_known_to_workers=knowledge.is_known, now=now),
         life=letter_life.present(letter, deaths, items, now=now),
         traceback=traceback_view.present(_traceback_of(chosen)),
@@ -168,6 +173,20 @@ def items_of(letter: DeadLetter) -> list[OperationItem]:
     """Return the part of the letter in replays, oldest first, with their operations."""
     rows = OperationItem.objects.filter(letter=letter).select_related("operation").order_by("-id")
     return list(rows[:ITEMS_NEWEST])[::-1]
+
+
+def _progress(
+    letter: DeadLetter, deaths: list[Death], items: list[OperationItem], *, now: datetime
+) -> ProgressLine | None:
+    """Return how far the job was when it died, or how far its replay is."""
+    task_id = deaths[-1].task_id or letter.task_id if deaths else letter.task_id
+    if letter.state == LetterState.REPLAYING:
+        sent = next((item for item in reversed(items) if item.state == ItemState.SENT), None)
+        task_id = sent.task_id if sent is not None else ""
+    if not task_id or letter.state == LetterState.RESOLVED:
+        return None
+    record = JobProgress.objects.filter(task_id=task_id).first()
+    return None if record is None else progress_view.present(record, now=now)
 
 
 def _chosen_death(letter: DeadLetter, deaths: list[Death], death_id: int | None) -> tuple[Death | None, int]:

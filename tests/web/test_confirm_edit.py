@@ -302,3 +302,24 @@ def test_editing_is_refused_by_role_and_without_csrf(letter: DeadLetter) -> None
     admin = client_of(person(), enforce_csrf_checks=True)
     assert admin.post(url(letter), {"args": "[]", "kwargs": "{}", "step": "send"}).status_code == 403
     assert not Operation.objects.exists()
+
+
+NEW_KEY = "A changed argument makes a new idempotency key. The key receipt:48213 is not sent along"
+
+
+def test_a_changed_argument_is_said_to_make_a_new_key(client: Client, letter: DeadLetter) -> None:
+    letter.idempotency_key = "receipt:48213"
+    letter.save()
+
+    before = text_of(client.get(url(letter)))
+    changed = text_of(check(client, letter, args="[2]"))
+    unchanged = text_of(check(client, letter))
+
+    assert NEW_KEY in before
+    assert NEW_KEY in changed
+    assert NEW_KEY not in unchanged
+
+
+def test_nothing_is_said_of_keys_to_a_letter_without_one(client: Client, letter: DeadLetter) -> None:
+    assert "idempotency key" not in text_of(client.get(url(letter)))
+    assert "idempotency key" not in text_of(check(client, letter, args="[2]"))

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import time_machine
 
+from django.urls import reverse
+
 from console.presenters import progress_view
-from jobs.core.words import LetterState
+from jobs.core.words import ItemState, LetterState
 from jobs.models import JobProgress
-from tests.factories import NOW, make_letter
+from tests.factories import NOW, make_death, make_item, make_letter, make_operation
 from tests.web.people import tags, viewer
 
 
@@ -114,3 +116,48 @@ def test_what_a_job_tells_of_itself_is_escaped():
     assert "<img" not in html
     assert "&lt;img src=x" in html
     assert "\u202e" not in html
+
+
+def letter_text(letter) -> str:
+    return tags(viewer().get(reverse("console:letter", args=[letter.uuid]))).text
+
+
+@pytest.mark.django_db
+def test_a_letter_tells_how_far_its_job_was_when_it_died():
+    letter = make_letter(task_id="b04e6d1c")
+    told().save()
+
+    text = letter_text(letter)
+
+    assert "It died at 340 of 1,000: feed of nordwind As it told itself, last 03:11:56 UTC." in text
+    assert "left" not in text.split("As it told itself")[1][:60]
+
+
+@pytest.mark.django_db
+def test_a_letter_that_died_again_tells_of_its_newest_job():
+    letter = make_letter(task_id="first", deaths=2)
+    make_death(letter, task_id="second", died_at=NOW + timedelta(seconds=1))
+    told(task_id="first", done=1).save()
+    told(task_id="second").save()
+
+    assert "It died at 340 of 1,000" in letter_text(letter)
+
+
+@pytest.mark.django_db
+def test_a_letter_that_is_being_replayed_tells_how_far_its_replay_is():
+    letter = make_letter(task_id="first", state=LetterState.REPLAYING)
+    make_item(make_operation(), letter, task_id="second", state=ItemState.SENT)
+    told(task_id="first", done=1).save()
+    told(task_id="second").save()
+
+    text = letter_text(letter)
+
+    assert "Its replay is at 340 of 1,000: feed of nordwind" in text
+    assert "About 2 min 12 s left at 5 /s." in text
+
+
+@pytest.mark.django_db
+def test_a_letter_whose_job_told_nothing_says_nothing():
+    told(task_id="another").save()
+
+    assert "It died at 340" not in letter_text(make_letter())
