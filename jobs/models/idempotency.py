@@ -29,6 +29,8 @@ class IdempotencyRecord(models.Model):
     task_id = models.CharField(max_length=255)
     # The newest attempt of that job that is known to have been started or sent, counted from 0.
     attempt = models.PositiveIntegerField(default=0)
+    # Which replay of it that is, 0 for none: one under the old id counts its attempts from 0 again.
+    replay = models.PositiveIntegerField(default=0)
     # "host:pid" of the process that runs it.
     holder = models.CharField(max_length=255, blank=True)
     lease_token = models.BigIntegerField(default=1)
