@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from jobs.core.words import OutboxState
+from jobs.fields import JSONTextField
 from jobs.models.messages import Message
 
 
@@ -37,10 +38,12 @@ class OutboxMessage(Message):
     # Tries in which the broker refused this row; an outage of the broker is not one.
     attempts = models.PositiveIntegerField(default=0)
     last_error = models.CharField(max_length=2000, blank=True)
-    # The batch in which a relay took it and its place in it; what a crash left is sent again under the same name.
+    # The queues and exchanges that Celery declares before it publishes, see jobs.outbox.declarations.
+    declare = JSONTextField(default=list)
+    # The batch in which somebody took it to send it; what a crash left is sent again under the same name.
     claim = models.UUIDField(null=True, blank=True)
     published_at = models.DateTimeField(null=True, blank=True)
-    # "commit" or "relay".
+    # Who published it, or took it for that: "commit" or "relay". Empty when nobody has yet.
     published_by = models.CharField(max_length=16, blank=True)
 
     class Meta:
@@ -55,6 +58,12 @@ class OutboxMessage(Message):
                 fields=["available_at", "id"],
                 name="outbox_message_waiting",
                 condition=Q(state=OutboxState.PENDING.value),
+            ),
+            # The page of those given up, and their retention.
+            models.Index(
+                fields=["available_at", "id"],
+                name="outbox_message_gave_up",
+                condition=Q(state=OutboxState.GAVE_UP.value),
             ),
             # Retention.
             models.Index(
