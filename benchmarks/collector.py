@@ -24,7 +24,7 @@ from jobs.agent.wire import CONTENT_TYPE, DEAD_QUEUE, Record, WireError, WireMes
 from jobs.broker import connect
 from jobs.broker.inbox import Inbox
 from jobs.collector import BATCH, Collector
-from jobs.models import DeadLetter, Death, FailureGroup
+from jobs.models import DeadLetter, Death, FailureGroup, LetterMessage
 from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
 
@@ -84,27 +84,28 @@ def collected_per_second(redis: RedisServer, number: int) -> float:
 
 def inserted_per_second() -> float:
     """Time a bulk insert of the rows that are there, made anew with other ids."""
-    letters = list(DeadLetter.objects.order_by("pk")[:4_000])
+    letters = list(DeadLetter.objects.select_related("message").order_by("pk")[:4_000])
     deaths = {death.letter_id: death for death in Death.objects.filter(letter__in=letters)}
     group = FailureGroup.objects.order_by("pk")[0]
     Death.objects.all().delete()
     DeadLetter.objects.all().delete()
-    pairs = []
+    rows = []
     for letter in letters:
         death = deaths[letter.pk]
         letter.pk = death.pk = None
         letter.uuid, letter.group = uuid.uuid4(), group
-        pairs.append((letter, death))
+        rows.append((letter, letter.message, death))
     gc.collect()
     started = time.perf_counter()
-    for start in range(0, len(pairs), BATCH):
-        batch = pairs[start : start + BATCH]
+    for start in range(0, len(rows), BATCH):
+        batch = rows[start : start + BATCH]
         with transaction.atomic():
-            DeadLetter.objects.bulk_create([letter for letter, _ in batch])
-            for letter, death in batch:
-                death.letter_id = letter.pk
-            Death.objects.bulk_create([death for _, death in batch])
-    return len(pairs) / (time.perf_counter() - started)
+            DeadLetter.objects.bulk_create([letter for letter, *_ in batch])
+            for letter, message, death in batch:
+                message.letter_id = death.letter_id = letter.pk
+            LetterMessage.objects.bulk_create([message for _, message, _ in batch])
+            Death.objects.bulk_create([death for *_, death in batch])
+    return len(rows) / (time.perf_counter() - started)
 
 
 def envelope(index: int) -> bytes:

@@ -24,7 +24,7 @@ from jobs import leases
 from jobs.audit import Actor
 from jobs.broker import connect
 from jobs.core.words import ItemState, LetterState, Reason
-from jobs.models import DeadLetter, FailureGroup, OperationItem
+from jobs.models import DeadLetter, FailureGroup, LetterMessage, OperationItem
 from jobs.operations import Selection, start_replay
 from jobs.operations.runner import Runner
 from jobs.runops import SWITCH_SECONDS
@@ -77,20 +77,38 @@ def write_letters(count: int) -> None:
     )
     callbacks = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
     for start in range(0, count, 5_000):
-        batch = []
+        letters: list[DeadLetter] = []
+        messages: list[LetterMessage] = []
         for number in range(start, min(start + 5_000, count)):
             task_id = str(uuid.uuid4())
             kwargs = {"order_id": number, "email": f"customer-{number}@example.org", "total": "48.20"}
-            batch.append(
+            letters.append(
                 DeadLetter(
                     task=TASK,
                     task_id=task_id,
                     root_id=task_id,
                     queue=QUEUE,
                     routing_key=QUEUE,
-                    body=json.dumps([[], kwargs, callbacks]).encode(),
                     content_type="application/json",
                     content_encoding="utf-8",
+                    priority=0,
+                    state=LetterState.DEAD,
+                    state_changed_at=now,
+                    reason=Reason.RETRIES_EXHAUSTED,
+                    group=group,
+                    error_type="ConnectionRefusedError",
+                    error="[Errno 111] Connection refused",
+                    worker="celery@web-1",
+                    first_died_at=now,
+                    died_at=now,
+                    arguments_preview=f"order_id={number}",
+                    arguments_text=f"\norder_id={number}\n",
+                )
+            )
+            messages.append(
+                LetterMessage(
+                    letter=letters[-1],
+                    body=json.dumps([[], kwargs, callbacks]).encode(),
                     headers={
                         "lang": "py",
                         "task": TASK,
@@ -123,22 +141,11 @@ def write_letters(count: int) -> None:
                         "body_encoding": "base64",
                         "delivery_tag": str(uuid.uuid4()),
                     },
-                    priority=0,
-                    state=LetterState.DEAD,
-                    state_changed_at=now,
-                    reason=Reason.RETRIES_EXHAUSTED,
-                    group=group,
-                    error_type="ConnectionRefusedError",
-                    error="[Errno 111] Connection refused",
-                    worker="celery@web-1",
-                    first_died_at=now,
-                    died_at=now,
-                    arguments_preview=f"order_id={number}",
-                    arguments_text=f"\norder_id={number}\n",
                 )
             )
         with transaction.atomic():
-            DeadLetter.objects.bulk_create(batch, batch_size=1_000)
+            DeadLetter.objects.bulk_create(letters, batch_size=1_000)
+            LetterMessage.objects.bulk_create(messages, batch_size=1_000)
 
 
 class Loop:

@@ -32,7 +32,7 @@ def page(
 ) -> AuditPage:
     """Return the entries that match, with their user, letter, group and operation."""
     found: QuerySet[AuditEntry] = AuditEntry.objects.select_related("user", "letter", "group", "operation")
-    found = found.defer("letter__body", "letter__headers", "letter__properties", "letter__arguments_text")
+    found = found.defer("letter__arguments_text")
     if actor:
         found = found.filter(actor=actor)
     if action:

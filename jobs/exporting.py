@@ -40,7 +40,7 @@ def lines(letters: QuerySet[DeadLetter], *, is_masked: bool) -> Iterator[bytes]:
     """Yield one line a letter, oldest id first, in constant memory; one query more each BATCH letters."""
     newest_first = Death.objects.order_by("-died_at", "-id")
     found = (
-        letters.select_related("group")
+        letters.select_related("group", "message")
         .prefetch_related(Prefetch("death_set", queryset=newest_first))
         .order_by("pk")
     )
@@ -59,9 +59,11 @@ def summary(
     """Return what ``--json`` prints of a letter, its arguments masked.
 
     ``known`` are the parameters of tasks, for positional arguments; see ``workers.known_parameters``.
+    It reads ``letter.message``: select it along with the letters of a list.
     """
+    message = letter.message
     content = arguments.read(
-        bytes(letter.body), letter.content_type, letter.content_encoding, letter.headers or {}
+        bytes(message.body), letter.content_type, letter.content_encoding, message.headers or {}
     )
     keys = tuple(masked_keys)
     args = mask_arguments(content.args, letter.parameters, known.get(letter.task), keys=keys)
@@ -103,8 +105,8 @@ def as_line(
 
 def to_record(letter: DeadLetter, death: Death | None) -> wire.Record:
     """Return the newest death as its agent reported it, with the message as it was on the broker."""
-    headers = wire.from_json_value(letter.headers or {})
-    properties = wire.from_json_value(letter.properties or {})
+    headers = wire.from_json_value(letter.message.headers or {})
+    properties = wire.from_json_value(letter.message.properties or {})
     return wire.Record(
         kind="death",
         reason=letter.reason,
@@ -120,7 +122,7 @@ def to_record(letter: DeadLetter, death: Death | None) -> wire.Record:
         published_at=letter.published_at.timestamp() if letter.published_at else None,
         started_at=death.started_at.timestamp() if death and death.started_at else None,
         message=wire.WireMessage(
-            body=bytes(letter.body),
+            body=bytes(letter.message.body),
             content_type=letter.content_type or None,
             content_encoding=letter.content_encoding or None,
             headers=headers,

@@ -7,7 +7,15 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from jobs.core.words import GroupState, LetterState
-from jobs.models import AuditEntry, DeadLetter, Death, FailureGroup, OperationEvent, OperationItem
+from jobs.models import (
+    AuditEntry,
+    DeadLetter,
+    Death,
+    FailureGroup,
+    LetterMessage,
+    OperationEvent,
+    OperationItem,
+)
 
 BATCH = 500
 NEW_FOR = timedelta(hours=24)
@@ -35,6 +43,7 @@ def delete_letters(*, now: datetime, limit: int = 20 * BATCH) -> int:
             AuditEntry.objects.filter(letter_id__in=ids).update(letter=None)
             Death.objects.filter(letter_id__in=ids).delete()
             OperationItem.objects.filter(letter_id__in=ids).delete()
+            LetterMessage.objects.filter(letter_id__in=ids).delete()
             DeadLetter.objects.filter(pk__in=ids).delete()
         deleted += len(ids)
         if len(ids) < BATCH:

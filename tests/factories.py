@@ -15,7 +15,7 @@ from typing import Any
 from jobs.agent.wire import CONTENT_TYPE, Record, WireError, WireMessage, encode
 from jobs.broker.inbox import Taken
 from jobs.core.words import GroupState, LetterState, Reason
-from jobs.models import DeadLetter, Death, FailureGroup, Operation, OperationItem
+from jobs.models import DeadLetter, Death, FailureGroup, LetterMessage, Operation, OperationItem
 
 NOW = datetime(2026, 11, 12, 3, 12, tzinfo=UTC)
 
@@ -29,6 +29,8 @@ TRACEBACK = """Traceback (most recent call last):
     self.smtp.connect(host, port)
 ConnectionRefusedError: [Errno 111] Connection refused
 """
+
+MESSAGE_COLUMNS = ("body", "headers", "properties")
 
 _numbers = itertools.count(1)
 
@@ -57,10 +59,11 @@ def make_letter(
     traceback: str = TRACEBACK,
     **fields: Any,
 ) -> DeadLetter:
-    """Insert a dead letter, with its group and one death unless ``death=False``.
+    """Insert a dead letter with its message, its group and one death unless ``death=False``.
 
     ``args``, ``kwargs`` and ``embed`` make a protocol 2 JSON body; ``body=`` in ``fields`` wins.
-    ``group``, ``died_at``, ``reason``, ``task``, ``queue``, ``state`` and any other column may be given.
+    ``group``, ``died_at``, ``reason``, ``task``, ``queue``, ``state`` and any other column may be given,
+    those of the message too.
     """
     task_id = fields.get("task_id") or str(uuid.uuid4())
     args = [] if args is None else args
@@ -100,10 +103,26 @@ def make_letter(
         values["group"] = make_group(
             task=task, error_type=values["error_type"], first_seen_at=died_at, last_seen_at=died_at
         )
+    message = {name: values.pop(name) for name in MESSAGE_COLUMNS}
     letter = DeadLetter.objects.create(**values)
+    LetterMessage.objects.create(letter=letter, **message)
     if death:
         make_death(letter, traceback=traceback)
     return letter
+
+
+def make_copies(letter: DeadLetter, number: int) -> list[DeadLetter]:
+    """Insert so many letters that have all but the ids of ``letter``, with its message and no deaths."""
+    columns = [
+        field.attname for field in DeadLetter._meta.concrete_fields if field.name not in {"id", "uuid"}
+    ]
+    values = {name: getattr(letter, name) for name in columns}
+    message = {name: getattr(letter.message, name) for name in MESSAGE_COLUMNS}
+    copies = DeadLetter.objects.bulk_create([DeadLetter(**values) for _ in range(number)], batch_size=1_000)
+    LetterMessage.objects.bulk_create(
+        [LetterMessage(letter=copy, **message) for copy in copies], batch_size=1_000
+    )
+    return copies
 
 
 def make_headers(

@@ -208,7 +208,7 @@ BUGS = (
 
 def seed(*, now: datetime) -> dict[str, int]:
     """Fill the database; returns how many rows of what. The same ``now`` gives the same night."""
-    from jobs.models import DeadLetter, Death, FailureGroup
+    from jobs.models import DeadLetter, Death, FailureGroup, LetterMessage
 
     chance = random.Random(312)
     people = _people()
@@ -231,6 +231,7 @@ def seed(*, now: datetime) -> dict[str, int]:
         letters.append(letter)
         tracebacks.append(_traceback(BUGS[1], letter.error))
     DeadLetter.objects.bulk_create(letters, batch_size=1000)
+    LetterMessage.objects.bulk_create([letter.message for letter in letters], batch_size=1000)
     Death.objects.bulk_create(
         [_death(letter, text) for letter, text in zip(letters, tracebacks, strict=True)], batch_size=1000
     )
@@ -291,7 +292,7 @@ def _moments(bug: Bug, now: datetime, chance: random.Random) -> list[datetime]:
 
 
 def _letter(bug: Bug, group: Any, died_at: datetime, chance: random.Random) -> Any:
-    from jobs.models import DeadLetter
+    from jobs.models import DeadLetter, LetterMessage
     from tests.factories import make_headers
 
     number = chance.randint(7000, 8999)
@@ -307,18 +308,15 @@ def _letter(bug: Bug, group: Any, died_at: datetime, chance: random.Random) -> A
     deaths = chance.choices((1, 2, 3), (96, 3, 1))[0]
     headers = make_headers(task=bug.task, task_id=task_id, args=[], kwargs=kwargs)
     embed = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-    return DeadLetter(
+    letter = DeadLetter(
         uuid=uuid.UUID(int=chance.getrandbits(128), version=4),
         task=bug.task,
         task_id=task_id,
         root_id=task_id,
         queue=bug.queue,
         routing_key=bug.queue,
-        body=json.dumps([[], kwargs, embed]).encode(),
         content_type="application/json",
         content_encoding="utf-8",
-        headers=headers,
-        properties={"correlation_id": task_id, "delivery_mode": 2, "priority": 6},
         priority=6,
         state=LetterState.DEAD,
         state_changed_at=died_at,
@@ -334,6 +332,13 @@ def _letter(bug: Bug, group: Any, died_at: datetime, chance: random.Random) -> A
         arguments_preview=f"{name}={literal}",
         arguments_text="".join(f"\n{key}={each}\n" for key, each in {name: value}.items()),
     )
+    letter.message = LetterMessage(
+        letter=letter,
+        body=json.dumps([[], kwargs, embed]).encode(),
+        headers=headers,
+        properties={"correlation_id": task_id, "delivery_mode": 2, "priority": 6},
+    )
+    return letter
 
 
 def _traceback(bug: Bug, error: str) -> str:

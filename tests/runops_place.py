@@ -24,8 +24,7 @@ from kombu import Connection, Producer
 
 from console.settings import SQLITE_OPTIONS
 from jobs.agent.wire import CONTENT_TYPE, DEAD_QUEUE, Record, encode
-from jobs.models import DeadLetter
-from tests.factories import make_group, make_letter
+from tests.factories import make_copies, make_group, make_letter
 from tests.servers import RedisServer, running
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -139,12 +138,7 @@ def write_letters(count: int) -> None:
     died_at = timezone.now() - timedelta(minutes=1)
     group = make_group(first_seen_at=died_at, last_seen_at=died_at)
     pattern = make_letter(group=group, death=False, died_at=died_at)
-    values = {
-        field.attname: getattr(pattern, field.attname)
-        for field in DeadLetter._meta.concrete_fields
-        if field.attname not in {"id", "uuid"}
-    }
-    DeadLetter.objects.bulk_create((DeadLetter(**values) for _ in range(count - 1)), batch_size=1_000)
+    make_copies(pattern, count - 1)
 
 
 def outcome(message: dict[str, Any], reason: str = "done") -> Record:

@@ -52,9 +52,9 @@ def test_a_death_becomes_a_letter_with_the_exact_message():
     collect(make_taken(record))
 
     letter = DeadLetter.objects.get()
-    assert bytes(letter.body) == body
-    assert list(letter.headers.items()) == list(headers.items())
-    assert from_json_value(letter.headers)["b"] == b"\x00\xff"
+    assert bytes(letter.message.body) == body
+    assert list(letter.message.headers.items()) == list(headers.items())
+    assert from_json_value(letter.message.headers)["b"] == b"\x00\xff"
     assert (letter.task, letter.task_id, letter.queue, letter.priority) == (
         "shop.tasks.send_receipt",
         "j-1",
@@ -234,7 +234,7 @@ def test_what_is_no_record_becomes_a_malformed_letter_that_holds_it(taken):
     inbox = collect(taken)
 
     letter = DeadLetter.objects.get()
-    assert (letter.reason, bytes(letter.body)) == (Reason.MALFORMED, taken.body)
+    assert (letter.reason, bytes(letter.message.body)) == (Reason.MALFORMED, taken.body)
     assert letter.error.startswith("A record on jobs.dead could not be read: ")
     assert letter.unreplayable
     assert inbox.waiting == []
@@ -260,7 +260,7 @@ def test_a_record_with_a_field_of_another_type_is_kept_as_malformed(field, value
     collect(Taken(body=raw, content_type=CONTENT_TYPE))
 
     letter = DeadLetter.objects.get()
-    assert (letter.reason, bytes(letter.body)) == (Reason.MALFORMED, raw)
+    assert (letter.reason, bytes(letter.message.body)) == (Reason.MALFORMED, raw)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_record_whose_message_nests_too_deep_is_kept_as_bytes_and_stops_nothin
 
     assert not inbox.waiting
     letter = DeadLetter.objects.get(task="")
-    assert (letter.reason, bytes(letter.body)) == (Reason.MALFORMED, body)
+    assert (letter.reason, bytes(letter.message.body)) == (Reason.MALFORMED, body)
     assert "nested" in letter.error or "recursion" in letter.error
 
 
@@ -318,14 +318,14 @@ def test_a_message_whose_headers_nest_too_deep_stops_nothing(depth):
 
     assert not inbox.waiting
     letter = DeadLetter.objects.get()
-    assert (letter.reason, bytes(letter.body)) == (Reason.MALFORMED, body)
-    assert letter.headers == {"task": "t", "x": "(nested deeper than 100 levels)"}
+    assert (letter.reason, bytes(letter.message.body)) == (Reason.MALFORMED, body)
+    assert letter.message.headers == {"task": "t", "x": "(nested deeper than 100 levels)"}
 
 
 def test_headers_that_nest_as_deep_as_allowed_are_kept_whole():
     collect(make_taken(make_record(message={"headers": {"x": nested(99)}})))
 
-    assert DeadLetter.objects.get().headers == {"x": nested(99)}
+    assert DeadLetter.objects.get().message.headers == {"x": nested(99)}
 
 
 def test_two_unreadable_records_with_one_body_are_two_letters():
@@ -334,7 +334,7 @@ def test_two_unreadable_records_with_one_body_are_two_letters():
 
     collect(first, second, first)
 
-    assert sorted(letter.headers["x"] for letter in DeadLetter.objects.all()) == [1, 2]
+    assert sorted(letter.message.headers["x"] for letter in DeadLetter.objects.all()) == [1, 2]
 
 
 def test_a_reason_of_a_newer_agent_does_not_lose_the_letter():
@@ -371,7 +371,7 @@ def test_hostile_text_fits_every_column(text):
 
     letter = DeadLetter.objects.get()
     assert letter.reason == Reason.FAILED
-    assert letter.headers == record.message.headers
+    assert letter.message.headers == record.message.headers
     assert len(letter.task) <= 255
     assert not set(letter.task + letter.error) & set("\x00\x1b\ud800")
 
@@ -407,7 +407,7 @@ def test_a_record_that_the_database_refuses_blocks_no_other_and_is_kept(caplog):
 
     assert inbox.waiting == []
     kept = DeadLetter.objects.get(reason=Reason.MALFORMED)
-    assert bytes(kept.body) == bad.body
+    assert bytes(kept.message.body) == bad.body
     assert DeadLetter.objects.filter(reason=Reason.FAILED).count() == 3
 
 
@@ -476,7 +476,7 @@ def test_a_message_out_of_a_dead_letter_exchange_is_understood():
     assert (letter.queue, letter.exchange, letter.routing_key) == ("mail", "shop", "mail.high")
     assert letter.died_at == NOW - timedelta(seconds=5)
     assert letter.error == "The broker moved it out of mail. It was delivered as often as its queue allows."
-    assert bytes(letter.body) == body
+    assert bytes(letter.message.body) == body
     death = letter.death_set.get()
     assert (death.publication_id, death.attempt) == ("pub-7", 2)
     assert death.details["x_death"][0]["queue"] == "mail"

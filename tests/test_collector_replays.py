@@ -279,7 +279,7 @@ def test_the_death_of_a_job_that_copied_the_headers_of_a_replay_is_a_letter_with
 
     assert states(letter, item) == (LetterState.REPLAYING, ItemState.SENT)
     own = DeadLetter.objects.exclude(pk=letter.pk).get()
-    assert bytes(own.body) == child.message.body
+    assert bytes(own.message.body) == child.message.body
     assert letter.deaths == 1
 
 

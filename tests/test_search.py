@@ -206,7 +206,6 @@ def make_letter_row(group, **fields):
             "state_changed_at": NOW,
             "first_died_at": NOW,
             "died_at": NOW,
-            "body": b"",
             **fields,
         }
     )

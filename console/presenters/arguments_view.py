@@ -34,8 +34,9 @@ class ArgumentsView:
 
 def read(letter: DeadLetter) -> Arguments:
     """Read the body of a letter; JSON only, nothing is ever unpickled."""
-    headers = letter.headers if isinstance(letter.headers, dict) else {}
-    return arguments.read(bytes(letter.body), letter.content_type, letter.content_encoding, headers)
+    message = letter.message
+    headers = message.headers if isinstance(message.headers, dict) else {}
+    return arguments.read(bytes(message.body), letter.content_type, letter.content_encoding, headers)
 
 
 def present(
@@ -47,7 +48,7 @@ def present(
     is_revealed: bool = False,
 ) -> ArgumentsView:
     """Build the panel. With ``parameters`` of the task, positional arguments get their names."""
-    body = bytes(letter.body)
+    body = bytes(letter.message.body)
     size = byte_size(len(body))
     if content.error:
         kind = visible(letter.content_type[:80], keep="") or "no content type"

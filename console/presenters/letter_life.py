@@ -103,7 +103,8 @@ def _death(letter: DeadLetter, death: Death, number: int, total: int) -> list[En
     entries = []
     attempt = f"Attempt {death.attempt + 1}" if death.attempt else ""
     if death.item_id is None and death.published_at is not None:
-        origin = letter.headers.get("origin") if isinstance(letter.headers, dict) else None
+        headers = letter.message.headers
+        origin = headers.get("origin") if isinstance(headers, dict) else None
         entries.append(
             Entry(
                 death.published_at,

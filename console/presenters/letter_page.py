@@ -85,8 +85,8 @@ class LetterPage:
 
 
 def find_letter(letter_id: uuid.UUID) -> DeadLetter | None:
-    """Return the letter with its group and their people, or None."""
-    related = ("group", "group__owner", "group__resolved_by", "purged_by")
+    """Return the letter with its message, its group and their people, or None."""
+    related = ("message", "group", "group__owner", "group__resolved_by", "purged_by")
     return DeadLetter.objects.select_related(*related).filter(uuid=letter_id).first()
 
 
@@ -124,7 +124,7 @@ def read(
             is_revealed=is_revealed,
         ),
         facts=message_view.facts(letter, None if content.error else content.embed),
-        headers=message_view.header_rows(letter.headers),
+        headers=message_view.header_rows(letter.message.headers),
         siblings=search.siblings(letter),
         waiting=_waiting(content),
         remarks=_remarks(letter),

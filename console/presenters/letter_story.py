@@ -358,7 +358,8 @@ def _ran_seconds(death: Death) -> float | None:
 def _time_limit(letter: DeadLetter, death: Death) -> str:
     seconds = death.details.get("time_limit_seconds") if isinstance(death.details, dict) else None
     if seconds is None:
-        limits = letter.headers.get("timelimit") if isinstance(letter.headers, dict) else None
+        headers = letter.message.headers
+        limits = headers.get("timelimit") if isinstance(headers, dict) else None
         if isinstance(limits, list) and len(limits) == 2:
             hard, soft = limits
             seconds = soft if "Soft" in death.error_type else hard

@@ -30,7 +30,7 @@ class Fact:
 
 def facts(letter: DeadLetter, embed: dict[str, Any] | None) -> list[Fact]:
     """Return what an operator asks of a message, in that order."""
-    headers = letter.headers if isinstance(letter.headers, dict) else {}
+    headers = letter.message.headers if isinstance(letter.message.headers, dict) else {}
     rows = [Fact("Queue", _text(letter.queue) or "unknown", is_quiet=not letter.queue)]
     if letter.exchange or (letter.routing_key and letter.routing_key != letter.queue):
         rows.append(

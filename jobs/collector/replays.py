@@ -120,7 +120,7 @@ def load(letter_uuids: Iterable[str]) -> dict[str, Replayed]:
         for letter in DeadLetter.objects.select_for_update()
         .filter(uuid__in=set(letter_uuids))
         .order_by("pk")
-        .defer("body", "headers", "properties", "arguments_text")
+        .defer("arguments_text")
     }
     items: dict[int, list[OperationItem]] = {pk: [] for pk in letters}
     for item in (

@@ -96,7 +96,10 @@ def new_letter(
     parameters: list[str] | None,
     letter_id: uuid.UUID,
 ) -> dict[str, Any]:
-    """Return the columns of the letter of a first death; ``parameters`` name its positional arguments."""
+    """Return the columns of the letter of a first death; ``parameters`` name its positional arguments.
+
+    Its message is a row of its own, see ``new_message``.
+    """
     record = entry.record
     message = record.message
     shown, searched = arguments.summarise(_bound_arguments(record, parameters), masked_keys)
@@ -124,7 +127,18 @@ def new_letter(
         "root_id": clean_name(record.root_id),
         "parent_id": clean_name(record.parent_id),
         "queue": queue,
-        **_message_columns(message),
+        **_routing(message),
+    }
+
+
+def new_message(entry: Entry, *, letter_id: int) -> dict[str, Any]:
+    """Return the columns of the message of a new letter; empty ones when no copy was kept."""
+    message = entry.record.message
+    return {
+        "letter_id": letter_id,
+        "body": b"" if message is None else message.body,
+        "headers": {} if message is None else message.headers,
+        "properties": {} if message is None else message.properties,
     }
 
 
@@ -150,17 +164,14 @@ def new_death(entry: Entry, *, letter_id: int, item_id: int | None, now: datetim
     }
 
 
-def _message_columns(message: WireMessage | None) -> dict[str, Any]:
+def _routing(message: WireMessage | None) -> dict[str, Any]:
     if message is None:
         message = WireMessage(b"", None, None, {}, {}, "", "", "")
     priority = message.properties.get("priority")
     key = message.headers.get(IDEMPOTENCY_HEADER)
     return {
-        "body": message.body,
         "content_type": clean_name(message.content_type or ""),
         "content_encoding": clean_name(message.content_encoding or ""),
-        "headers": message.headers,
-        "properties": message.properties,
         "exchange": clean_name(message.exchange),
         "routing_key": clean_name(message.routing_key),
         "priority": priority if type(priority) is int and abs(priority) < 2**15 else None,

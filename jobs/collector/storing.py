@@ -20,7 +20,7 @@ from jobs.collector.rows import Entry
 from jobs.collector.writing import ids_of, insert, update
 from jobs.core.masking import DEFAULT_KEYS
 from jobs.core.words import GroupState, LetterState
-from jobs.models import DeadLetter, Death, FailureGroup, OperationEvent, OperationItem
+from jobs.models import DeadLetter, Death, FailureGroup, LetterMessage, OperationEvent, OperationItem
 from jobs.workers import known_parameters
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,11 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
         ]
         insert(DeadLetter, letters)
         letter_ids = ids_of(DeadLetter, [letter["uuid"] for letter in letters])
+        messages = [
+            rows.new_message(entry, letter_id=letter_ids[letter["uuid"]])
+            for entry, letter in zip(first, letters, strict=True)
+        ]
+        insert(LetterMessage, messages)
         deaths = [
             rows.new_death(entry, letter_id=letter_ids[letter["uuid"]], item_id=None, now=now)
             for entry, letter in zip(first, letters, strict=True)

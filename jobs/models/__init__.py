@@ -4,7 +4,7 @@ from jobs.models.beats import BeatProcess
 from jobs.models.groups import FailureGroup
 from jobs.models.idempotency import IdempotencyRecord, JobProgress
 from jobs.models.leases import Lease
-from jobs.models.letters import DeadLetter, Death
+from jobs.models.letters import DeadLetter, Death, LetterMessage
 from jobs.models.operations import (
     AuditEntry,
     Operation,
@@ -25,6 +25,7 @@ __all__ = [
     "IdempotencyRecord",
     "JobProgress",
     "Lease",
+    "LetterMessage",
     "Operation",
     "OperationBatch",
     "OperationEvent",

@@ -329,9 +329,9 @@ def _without_key(found: QuerySet[DeadLetter], totals: search.Breakdown) -> list[
 
 def _chords(near: QuerySet[DeadLetter], scope: str) -> list[Check]:
     """Count chord members among the letters that belong to a group of jobs."""
-    columns = ("body", "content_type", "content_encoding", "reason")
+    columns = ("message__body", "content_type", "content_encoding", "reason")
     # Headers are text, written by json.dumps.
-    rows = near.filter(headers__contains='"group": "', unreplayable="").values_list(*columns)
+    rows = near.filter(message__headers__contains='"group": "', unreplayable="").values_list(*columns)
     members: Counter[bool] = Counter()
     opened = 0
     for body, content_type, content_encoding, reason in rows[:MAX_OPENED].iterator(chunk_size=100):

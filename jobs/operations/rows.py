@@ -15,9 +15,10 @@ from typing import Any
 from django.db import connection, transaction
 
 from jobs.core.words import ItemState, LetterState
-from jobs.models import DeadLetter, Operation, OperationItem
+from jobs.models import DeadLetter, LetterMessage, Operation, OperationItem
 
 LETTERS = DeadLetter._meta.db_table
+MESSAGES = LetterMessage._meta.db_table
 ITEMS = OperationItem._meta.db_table
 OPERATIONS = Operation._meta.db_table
 
@@ -75,8 +76,8 @@ def next_items(*, operation_id: int, after: int, limit: int) -> list[tuple[int, 
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            SELECT i.id, i.letter_id, LENGTH(l.body) + LENGTH(l.headers)
-            FROM {ITEMS} i JOIN {LETTERS} l ON l.id = i.letter_id
+            SELECT i.id, i.letter_id, COALESCE(LENGTH(m.body) + LENGTH(m.headers), 0)
+            FROM {ITEMS} i LEFT JOIN {MESSAGES} m ON m.letter_id = i.letter_id
             WHERE i.operation_id = %s AND i.state = %s AND i.id > %s
             ORDER BY i.id LIMIT %s
             """,  # noqa: S608 - the names of our own tables
@@ -90,9 +91,9 @@ def read_messages(*, letter_ids: Sequence[int]) -> dict[int, MessageRow]:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            SELECT id, uuid, body, content_type, content_encoding, headers, properties,
-                queue, routing_key, exchange, priority, reason, task_id, replays
-            FROM {LETTERS} WHERE {_among("id")}
+            SELECT l.id, l.uuid, m.body, l.content_type, l.content_encoding, m.headers, m.properties,
+                l.queue, l.routing_key, l.exchange, l.priority, l.reason, l.task_id, l.replays
+            FROM {LETTERS} l JOIN {MESSAGES} m ON m.letter_id = l.id WHERE {_among("l.id")}
             """,  # noqa: S608 - the names of our own tables
             [_ids(letter_ids)],
         )

@@ -13,8 +13,8 @@ from jobs.models import DeadLetter
 from jobs.search.conditions import conditions, letters, letters_of_job, matching, uuid_bounds
 
 ORDERS = ("-died", "died")
-# Columns that no list shows and that make a row ten times as big.
-HEAVY_COLUMNS = ("body", "headers", "properties", "arguments_text")
+# Columns that no list shows and that can make a row ten times as big.
+HEAVY_COLUMNS = ("arguments_text",)
 SIBLINGS_SHOWN = 50
 
 

@@ -10,9 +10,9 @@ from django.test import Client
 from django.urls import reverse
 
 from jobs.core.words import LetterState, OperationKind, OperationState
-from jobs.models import DeadLetter, Operation
+from jobs.models import Operation
 from jobs.roles import OPERATOR, VIEWER
-from tests.factories import NOW, make_group, make_letter, make_operation
+from tests.factories import NOW, make_copies, make_group, make_letter, make_operation
 from tests.web.acting import audited, client_of, field_of, person, text_of
 
 pytestmark = pytest.mark.django_db
@@ -36,17 +36,7 @@ def client() -> Client:
 def many() -> int:
     """1,001 letters: one more than a purge takes without its count."""
     first = make_letter(death=False)
-    copies = [
-        DeadLetter(
-            **{
-                f.attname: getattr(first, f.attname)
-                for f in first._meta.concrete_fields
-                if f.name not in {"id", "uuid"}
-            }
-        )
-        for _ in range(1_000)
-    ]
-    DeadLetter.objects.bulk_create(copies)
+    make_copies(first, 1_000)
     return 1_001
 
 

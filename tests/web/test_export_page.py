@@ -14,7 +14,7 @@ from jobs.agent import wire
 from jobs.core.words import LetterState
 from jobs.models import DeadLetter
 from jobs.roles import OPERATOR, VIEWER
-from tests.factories import NOW, make_death, make_group, make_letter
+from tests.factories import NOW, make_copies, make_death, make_group, make_letter
 from tests.web.acting import audited, client_of, field_of, person, text_of
 
 pytestmark = pytest.mark.django_db
@@ -44,8 +44,8 @@ def test_a_line_holds_the_message_byte_for_byte() -> None:
 
     record = wire.decode(json.dumps(line["record"]))
     assert record.message is not None
-    assert record.message.body == bytes(letter.body)
-    assert record.message.headers == letter.headers
+    assert record.message.body == bytes(letter.message.body)
+    assert record.message.headers == letter.message.headers
     assert (record.kind, record.reason, record.task_id) == ("death", letter.reason, letter.task_id)
     assert line["importable"] is True
 
@@ -115,10 +115,7 @@ def test_hostile_and_pickled_letters_are_exported_as_they_are() -> None:
 
 def test_an_export_is_streamed_in_batches(django_assert_max_num_queries) -> None:
     first = make_letter(death=False)
-    fields = [f.attname for f in first._meta.concrete_fields if f.name not in {"id", "uuid"}]
-    DeadLetter.objects.bulk_create(
-        DeadLetter(**{name: getattr(first, name) for name in fields}) for _ in range(999)
-    )
+    make_copies(first, 999)
 
     with django_assert_max_num_queries(2 + 1_000 // exporting.BATCH):
         number = sum(1 for _ in exporting.lines(DeadLetter.objects.all(), is_masked=True))

@@ -125,7 +125,7 @@ def test_positional_arguments_are_masked_by_the_names_of_their_parameters(client
 
 def test_headers_that_repeat_the_arguments_are_not_shown(client: Client) -> None:
     letter = make_letter(kwargs={"password": "hunter2"})
-    assert "hunter2" in json.dumps(letter.headers)
+    assert "hunter2" in json.dumps(letter.message.headers)
 
     assert "hunter2" not in client.get(url(letter)).content.decode()
 

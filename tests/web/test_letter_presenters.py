@@ -15,7 +15,7 @@ from console.presenters import argument_changes, json_view, letter_story, masks,
 from console.presenters.argument_changes import PLACEHOLDER
 from jobs.core.masking import MASKED
 from jobs.core.words import Reason
-from jobs.models import DeadLetter, Death
+from jobs.models import DeadLetter, Death, LetterMessage
 from tests.factories import NOW
 
 ANY_TEXT = st.text(st.characters(), max_size=80)
@@ -137,9 +137,8 @@ def test_a_recursion_of_a_thousand_frames_is_cut_in_the_middle() -> None:
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_its_sentence(reason: Reason) -> None:
-    letter = DeadLetter(
-        reason=reason, task="shop.tasks.charge", state="dead", state_changed_at=NOW, headers={}
-    )
+    letter = DeadLetter(reason=reason, task="shop.tasks.charge", state="dead", state_changed_at=NOW)
+    letter.message = LetterMessage(headers={})
     death = Death(reason=reason, died_at=NOW, worker="celery@1", error_type="a.B", error="boom", details={})
 
     (story,) = letter_story.what_happened(letter, [death], [], now=NOW)

@@ -123,8 +123,9 @@ class Command(BaseCommand):
         if reveal:
             self._audit_reveal(f"{read.text or 'all dead letters'} in a list", now)
         shown = 0
-        heavy = () if is_json else search.HEAVY_COLUMNS
-        rows = found.defer(*heavy) if limit == 0 else found.defer(*heavy)[:limit]
+        found = found.defer(*search.HEAVY_COLUMNS)
+        rows = found.select_related("group", "message") if is_json else found
+        rows = rows if limit == 0 else rows[:limit]
         keys, known = _masked_keys(reveal), known_parameters()
         for letter in rows.iterator(chunk_size=200):
             if is_json:
