@@ -6,6 +6,7 @@ docs/settings.md describes each one.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import secrets
 import tempfile
@@ -117,6 +118,19 @@ _console_host = f"[{_console.hostname}]" if ":" in (_console.hostname or "") els
 ALLOWED_HOSTS = [*env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"), _console_host]
 ENVIRONMENT_NAME = env("JOBS_ENVIRONMENT", "local")
 
+
+def own_apps() -> list[str]:
+    """Read JOBS_APPS. A name that cannot be imported would stop every command with a traceback."""
+    names = env_list("JOBS_APPS")
+    for name in names:
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            raise ImproperlyConfigured(
+                f"JOBS_APPS names {name!r}, which cannot be imported. Mend the name, or make the application "
+                f"while JOBS_APPS is empty: python manage.py startapp {name}."
+            )
+    return names
+
+
 INSTALLED_APPS = [
     "jobs",
     "console",
@@ -129,6 +143,8 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "django_celery_beat",
     "django_htmx",
+    # A new project's own, whose tasks the worker then finds.
+    *own_apps(),
 ]
 
 MIDDLEWARE = [
