@@ -16,6 +16,7 @@ class JobsSettings:
 
     broker_url: str
     broker_transport_options: dict[str, Any]
+    redis_url: str
     purge_deadline: timedelta
     resolved_retention: timedelta
     outcome_timeout: timedelta
@@ -35,6 +36,7 @@ def current() -> JobsSettings:
     return JobsSettings(
         broker_url=get("BROKER_URL", ""),
         broker_transport_options=dict(get("BROKER_TRANSPORT_OPTIONS", {})),
+        redis_url=get("REDIS_URL", ""),
         purge_deadline=timedelta(days=get("JOBS_PURGE_DEADLINE_DAYS", 7)),
         resolved_retention=timedelta(days=get("JOBS_RESOLVED_RETENTION_DAYS", 30)),
         outcome_timeout=timedelta(hours=get("JOBS_OUTCOME_TIMEOUT_HOURS", 6)),
