@@ -52,7 +52,7 @@ def _$name($signature) -> None:
 ''')
 
 TEST = Template('''\
-"""The job ``$module.$name``; pytest and ``manage.py test`` both run this."""
+"""The job ``$name``; pytest and ``manage.py test`` both run this."""
 
 from unittest.mock import patch
 

@@ -1,0 +1,379 @@
+"""``manage.py startjob`` in a project of its own: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = """
+SECRET_KEY = "only for tests"
+USE_TZ = True
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "jobs", "shop"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+BROKER_URL = "redis://127.0.0.1:1/0"
+CELERY_TASK_ACKS_LATE = True
+"""
+CELERY = """
+import os
+from celery import Celery
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "site_settings")
+app = Celery("site")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+app.set_default()
+"""
+OLD_TASKS = '''"""What the shop does later."""
+
+import logging
+import os
+from datetime import timedelta
+
+from celery import shared_task
+from django.conf import settings
+
+from shop import prices
+
+logger = logging.getLogger("shop")
+
+
+@shared_task
+def old(): # kept as it is
+    return   os.sep, settings, prices, timedelta
+'''
+
+
+class Project:
+    """A Django project in a directory, with one application."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.app = path / "shop"
+        self.app.mkdir()
+        (self.app / "__init__.py").touch()
+        (path / "site_settings.py").write_text(SETTINGS)
+        (path / "site_celery.py").write_text(CELERY)
+        self.write("conftest.py", "import site_celery\npytest_plugins = ['jobs.testing']\n")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="") as file:
+            file.write(text)
+        return path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))},
+            "PYTHONPATH": os.pathsep.join([str(self.path), str(ROOT)]),
+            "DJANGO_SETTINGS_MODULE": "site_settings",
+        }
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+
+    def startjob(self, *arguments: str) -> str:
+        """Run the command, which must succeed, and return what it says."""
+        done = self.run("-m", "django", "startjob", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def refused(self, *arguments: str) -> str:
+        """Run the command, which must refuse, and return its sentence."""
+        before = self.files()
+        done = self.run("-m", "django", "startjob", *arguments)
+        assert done.returncode == 1, done.stdout
+        assert "Traceback" not in done.stderr
+        assert self.files() == before
+        return done.stderr.strip()
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.path)): path.read_bytes()
+            for path in self.path.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+
+    def lints(self, *names: str) -> str:
+        """Return what ruff says of files: unused names, order of imports, line length, format."""
+        check = self.run(
+            *("-m", "ruff", "check", "--isolated", "--quiet", "--select", "B,E,F,I,RET,SIM,UP,W"),
+            *("--config", 'lint.isort.known-first-party=["shop"]', *names),
+        )
+        form = self.run("-m", "ruff", "format", "--isolated", "--diff", *names)
+        return check.stdout + check.stderr + form.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_it_writes_a_job_and_its_test_that_a_linter_accepts(project: Project) -> None:
+    said = project.startjob("shop.send_receipt")
+
+    assert said.splitlines()[:2] == ["wrote shop/tasks.py, line 1", "wrote shop/test_send_receipt.py, line 1"]
+    assert project.lints("shop/tasks.py", "shop/test_send_receipt.py") == ""
+
+
+def test_the_job_has_key_queue_limits_errors_types_and_a_docstring(project: Project) -> None:
+    project.startjob("shop.charge_order", "--queue", "critical", "--key", "charge:{order_id}:{day}")
+
+    text = (project.app / "tasks.py").read_text()
+    assert 'idempotency_key="charge:{order_id}:{day}"' in text
+    assert 'queue="critical"' in text
+    assert "soft_time_limit=20" in text
+    assert "time_limit=30" in text
+    assert "def charge_order(order_id: int, day: str) -> None:" in text
+    assert "raise PermanentError(" in text
+    assert "raise TransientError(" in text
+    assert '"""Charge order, once for each key.' in text
+
+
+def test_the_name_may_be_given_as_the_task_will_be_called(project: Project) -> None:
+    project.startjob("shop.tasks.send_receipt")
+
+    assert "def send_receipt" in (project.app / "tasks.py").read_text()
+
+
+def test_the_application_may_be_an_option(project: Project) -> None:
+    project.startjob("send_receipt", "--app", "shop")
+
+    assert "def send_receipt" in (project.app / "tasks.py").read_text()
+
+
+def test_an_existing_module_keeps_every_line_and_its_imports_stay_sorted(project: Project) -> None:
+    project.write("shop/tasks.py", OLD_TASKS)
+    project.write("shop/prices.py", "")
+
+    said = project.startjob("shop.send_receipt")
+
+    lines = (project.app / "tasks.py").read_text().splitlines()
+    old = OLD_TASKS.splitlines()
+    assert [line for line in lines if line in old][: len(old)] == old
+    imports = lines[lines.index("from celery import shared_task") :][:5]
+    assert imports == [
+        "from celery import shared_task",
+        "from django.conf import settings",
+        "from jobs import Job, PermanentError, TransientError",
+        "",
+        "from shop import prices",
+    ]
+    at = int(said.partition("line ")[2].split()[0])
+    assert lines[at - 1] == "@shared_task("
+    assert lines[at - 4 : at - 1] == ["    return   os.sep, settings, prices, timedelta", "", ""]
+
+
+def test_a_second_job_adds_no_second_import(project: Project) -> None:
+    project.startjob("shop.send_receipt")
+    project.startjob("shop.send_invoice")
+
+    text = (project.app / "tasks.py").read_text()
+    assert text.count("import ") == 4
+    assert text.count("logger = ") == 1
+    assert project.lints("shop/tasks.py", "shop/test_send_invoice.py") == ""
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        "",
+        "# only a comment\n",
+        '"""Only a docstring."""',
+        "X = 1",
+        "@print\ndef decorated(): ...\n",
+        "from . import tools\n",
+        "from __future__ import annotations\n\nX = 1\n",
+        "import logging; X = 1\n",
+        "from celery import (\n    shared_task,\n    group,\n)\nX = group\n",
+    ],
+    ids=[
+        "empty",
+        "comment",
+        "docstring",
+        "value",
+        "decorated",
+        "relative",
+        "future",
+        "semicolon",
+        "brackets",
+    ],
+)
+def test_whatever_stood_there_still_does_and_can_be_imported(project: Project, old: str) -> None:
+    project.write("shop/tools.py", "")
+    path = project.write("shop/tasks.py", old)
+
+    project.startjob("shop.send_receipt")
+
+    assert [line for line in old.splitlines() if line not in path.read_text().splitlines()] == []
+    done = project.run("-c", "import site_celery, django; django.setup(); import shop.tasks")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_line_ends_of_the_file_are_kept(project: Project) -> None:
+    path = project.write("shop/tasks.py", '"""Ours."""\r\n\r\nX = 1\r\n')
+
+    project.startjob("shop.send_receipt")
+
+    data = path.read_bytes()
+    assert data.count(b"\n") == data.count(b"\r\n") > 40
+
+
+def test_a_tasks_package_gets_a_module_that_it_imports(project: Project) -> None:
+    project.write("shop/tasks/__init__.py", "from . import older as older\n")
+    project.write("shop/tasks/older.py", "")
+
+    project.startjob("shop.send_receipt")
+
+    assert (project.app / "tasks" / "__init__.py").read_text() == (
+        "from . import older as older\nfrom . import send_receipt as send_receipt\n"
+    )
+    done = project.run(
+        "-c",
+        "import site_celery as s, django; django.setup(); s.app.loader.import_default_modules(); print(*s.app.tasks)",
+    )
+    assert "shop.tasks.send_receipt.send_receipt" in done.stdout.split()
+    assert project.lints("shop/tasks", "shop/test_send_receipt.py") == ""
+
+
+def test_its_test_goes_into_the_tests_package_when_there_is_one(project: Project) -> None:
+    project.write("shop/tests/__init__.py", "")
+
+    project.startjob("shop.send_receipt")
+
+    assert (project.app / "tests" / "test_send_receipt.py").is_file()
+
+
+def test_beside_a_tests_module_its_test_stands_beside(project: Project) -> None:
+    """``startapp`` makes tests.py; a package of the same name would hide it."""
+    project.write("shop/tests.py", "")
+
+    project.startjob("shop.send_receipt")
+
+    assert (project.app / "test_send_receipt.py").is_file()
+    assert not (project.app / "tests").exists()
+
+
+@pytest.mark.parametrize("existing", [None, "module", "package"])
+def test_what_it_writes_passes_its_own_test_under_pytest_and_under_django(
+    project: Project, existing: str | None
+) -> None:
+    if existing == "module":
+        project.write("shop/tasks.py", OLD_TASKS)
+        project.write("shop/prices.py", "")
+    if existing == "package":
+        project.write("shop/tasks/__init__.py", "")
+    project.startjob("shop.send_receipt")
+    project.startjob("shop.charge_order", "--key", "charge:{day}:{order_id}", "--queue", "long")
+
+    by_pytest = project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:playwright", "shop")
+    by_django = project.run(
+        "-c",
+        "import site_celery; from django.core.management import execute_from_command_line as e; e(['manage.py', 'test', 'shop'])",
+    )
+
+    assert "8 passed" in by_pytest.stdout, by_pytest.stdout + by_pytest.stderr
+    assert "Ran 8 tests" in by_django.stderr, by_django.stderr
+    assert by_django.stderr.rstrip().endswith("OK")
+    assert by_django.returncode == 0
+
+
+def test_the_test_it_writes_fails_when_the_job_forgets_its_key(project: Project) -> None:
+    project.startjob("shop.send_receipt")
+    path = project.app / "tasks.py"
+    path.write_text(path.read_text().replace('    idempotency_key="receipt:{receipt_id}",\n', ""))
+
+    done = project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:playwright", "shop")
+
+    assert "2 failed, 2 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["send_receipt"], "which application is it for? Give one of shop: shop.send_receipt."),
+        (["shop.send-receipt"], "it is not a name of a Python function. Use letters, digits and underscores, for instance send_receipt."),
+        (["shop.class"], "it is a word of Python's own"),
+        (["shop."], "it is not a name of a Python function"),
+        (["auth.send_receipt"], "Cannot write a job into auth: it is not code of this project. Use one of shop."),
+        (["jobs.send_receipt"], "Cannot write a job into jobs: it is not code of this project. Use one of shop."),
+        (["nope.send_receipt"], "no application of this name is installed. Yours are shop. Make one with: python manage.py startapp nope"),
+        (["sqlite3.send_receipt"], "sqlite3 can be imported, so add it"),
+        (["shop.send_receipt", "--app", "other"], "the name says shop, --app says other"),
+        (["shop.send_receipt", "--key", "receipt"], "it names no argument, so only the first job ever would run"),
+        (["shop.send_receipt", "--key", "receipt:{0}"], "'0' is not the name of an argument"),
+        (["shop.send_receipt", "--key", "receipt:{order.id}"], "'order.id' is not the name of an argument"),
+        (["shop.send_receipt", "--key", "receipt:{class}"], "'class' is not the name of an argument"),
+        (["shop.send_receipt", "--key", "receipt:{send_receipt}"], "'send_receipt' is not the name of an argument"),
+        (["shop.send_receipt", "--key", 'receipt"{order_id}'], "quotes, backslashes and control characters are not for keys"),
+        (["shop.send_receipt", "--key", "receipt:{order_id"], "Write for instance 'receipt:{receipt_id}'."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_what_to_do(project: Project, arguments: list[str], says: str) -> None:
+    assert says in project.refused(*arguments)
+
+
+def test_without_an_application_it_says_how_to_make_one(project: Project) -> None:
+    project.write("site_settings.py", SETTINGS.replace(', "shop"', ""))
+
+    said = project.refused("send_receipt")
+
+    assert "no application of yours is installed" in said
+    assert "python manage.py startapp shop" in said
+    assert "JOBS_APPS=shop" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("shop/tasks.py", "def send_receipt(): ...\n", "shop/tasks.py: send_receipt is there already"),
+        ("shop/tasks.py", "if True:\n    from os import sep as _send_receipt\n", "_send_receipt is there already"),
+        ("shop/tasks.py", "class Job: ...\n", "Job means something else there"),
+        ("shop/tasks.py", "def broken(:\n", "line 1 is not Python"),
+        ("shop/tasks.py", "# \udcff", "it is not text in UTF-8"),
+        ("shop/test_send_receipt.py", "", "shop/test_send_receipt.py: it is there already, and nothing is overwritten"),
+        ("shop/tasks/send_receipt.py", "", "shop/tasks/send_receipt.py: it is there already"),
+        ("shop/tasks/__init__.py", "send_receipt = 1\n", "shop/tasks/__init__.py: send_receipt is there already"),
+    ],
+)  # fmt: skip
+def test_what_is_there_is_never_overwritten(project: Project, name: str, text: str, says: str) -> None:
+    path = project.write(name, "")
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+
+    assert says in project.refused("shop.send_receipt")
+
+
+def test_a_module_and_a_package_of_one_name_are_refused(project: Project) -> None:
+    project.write("shop/tasks/__init__.py", "")
+    project.write("shop/tasks.py", "")
+
+    assert "Python sees only the package. Remove one of them." in project.refused("shop.send_receipt")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_others_as_they_were(project: Project) -> None:
+    from jobs.errors import JobsError
+    from jobs.startjob import Change, write
+
+    target = project.write("shop/tasks.py", "X = 1\n")
+    changes = [
+        Change(project.app / "new.py", "Y = 1\n", is_new=True),
+        Change(project.app / "no" / "such.py", "Z = 1\n", is_new=True),
+        Change(target, "X = 2\n", is_new=False),
+    ]
+
+    with pytest.raises(JobsError, match=r"such\.py: No such file or directory\. Nothing was written\."):
+        write(changes)
+
+    assert not (project.app / "new.py").exists()
+    assert target.read_text() == "X = 1\n"
