@@ -280,6 +280,21 @@ def broker_transport_options(url: str) -> dict[str, Any]:
 
 BROKER_TRANSPORT_OPTIONS = broker_transport_options(BROKER_URL)
 
+
+def redis_url() -> str:
+    """Read where rates and concurrencies are kept. What is wrong is said without the value: it may hold a password."""
+    value = env("REDIS_URL")
+    if value and not value.startswith(("redis://", "rediss://", "unix://")):
+        raise ImproperlyConfigured(
+            "REDIS_URL is not the address of a Redis. Write for instance redis://127.0.0.1:6379/1, "
+            "or leave it out when BROKER_URL is a Redis."
+        )
+    return value
+
+
+# Empty means the broker's, when that is a Redis.
+REDIS_URL = redis_url()
+
 JOBS_PURGE_DEADLINE_DAYS = env_float("JOBS_PURGE_DEADLINE_DAYS", 7)
 JOBS_RESOLVED_RETENTION_DAYS = env_float("JOBS_RESOLVED_RETENTION_DAYS", 30)
 JOBS_OUTCOME_TIMEOUT_HOURS = env_float("JOBS_OUTCOME_TIMEOUT_HOURS", 6)
