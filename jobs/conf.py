@@ -25,6 +25,11 @@ class JobsSettings:
     # "refuse", "warn" or "off": what a worker does on a broker that can lose jobs.
     preflight: str
     rabbitmq_consumer_timeout_seconds: float
+    outbox_databases: tuple[str, ...]
+    outbox_max_attempts: int
+    outbox_timeout_seconds: float
+    outbox_grace: timedelta
+    outbox_retention: timedelta
 
 
 def current() -> JobsSettings:
@@ -46,4 +51,9 @@ def current() -> JobsSettings:
         # without a release.
         preflight=str(get("JOBS_PREFLIGHT", os.environ.get("JOBS_PREFLIGHT") or "refuse")),
         rabbitmq_consumer_timeout_seconds=float(get("JOBS_RABBITMQ_CONSUMER_TIMEOUT_SECONDS", 1800)),
+        outbox_databases=tuple(get("JOBS_OUTBOX_DATABASES", ("default",))),
+        outbox_max_attempts=int(get("JOBS_OUTBOX_MAX_ATTEMPTS", 8)),
+        outbox_timeout_seconds=float(get("JOBS_OUTBOX_TIMEOUT_SECONDS", 1)),
+        outbox_grace=timedelta(seconds=get("JOBS_OUTBOX_GRACE_SECONDS", 15)),
+        outbox_retention=timedelta(hours=get("JOBS_OUTBOX_RETENTION_HOURS", 24)),
     )
