@@ -66,6 +66,7 @@ local tat = math.min(tonumber(found[1]) or 0, now + tolerance + interval)
 local tail = math.min(tonumber(found[2]) or 0, now + longest)
 local seat_tail = math.min(tonumber(found[3]) or 0, now + longest)
 local moved = math.min(tonumber(found[5]) or 0, now)
+local tail_before, seat_tail_before = tail, seat_tail
 
 -- The last of a queue, whose turn this is, leaves it; then it keeps its place when it has to wait again.
 local function behind(last, step, soonest)
@@ -100,9 +101,10 @@ if seats > 0 then
     end
 end
 
-if held and back - now > longest then
-    -- Too far away to wait for: no turn, and the queue grows no longer.
-    return {0, longest, 0}
+-- Too far away to wait for: no turn, and the queue grows no longer.
+local is_too_far = held and back - now > longest
+if is_too_far then
+    tail, seat_tail = tail_before, seat_tail_before
 end
 if not held then
     if interval > 0 then
@@ -123,6 +125,9 @@ if seats > 0 then
 end
 local last = math.max(tat, tail, seat_tail, now)
 redis.call('PEXPIRE', KEYS[1], math.ceil((last - now + (seats > 0 and keep or 1000000)) / 1000))
+if is_too_far then
+    return {0, longest, 0}
+end
 if held then
     return {0, math.ceil(back - now), math.ceil(back)}
 end

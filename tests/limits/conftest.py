@@ -1,0 +1,35 @@
+"""Scripts on the session's Redis, and keys that no other test uses."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jobs.limits import client
+from jobs.limits.admission import keys_of
+from jobs.limits.script import Keys, Scripts
+from tests.servers import RedisServer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def scripts(redis_server: RedisServer) -> Iterator[Scripts]:
+    with redis_server.client() as redis:
+        yield Scripts(redis)
+
+
+@pytest.fixture(scope="session")
+def new_keys() -> Callable[[], Keys]:
+    return lambda: keys_of(f"test-{next(_numbers)}")
+
+
+@pytest.fixture
+def limits_redis(broker: RedisServer, settings) -> Iterator[RedisServer]:
+    """The session's Redis, empty, for this process's limits."""
+    settings.REDIS_URL = broker.url
+    client.forget()
+    yield broker
+    client.forget()
