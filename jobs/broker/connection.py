@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kombu import Connection
 
 from jobs import conf
@@ -10,13 +12,16 @@ from jobs import conf
 SOCKET_TIMEOUT_SECONDS = 5
 
 
-def connect() -> Connection:
-    """Return an unopened connection to ``BROKER_URL`` that gives up instead of hanging."""
+def connect(*, timeout_seconds: float | None = None) -> Connection:
+    """Return an unopened connection to ``BROKER_URL`` that gives up instead of hanging.
+
+    ``timeout_seconds`` is for somebody who cannot wait: it is shorter than whatever the settings say.
+    """
     current = conf.current()
-    options = {
-        "socket_timeout": SOCKET_TIMEOUT_SECONDS,
-        "socket_connect_timeout": SOCKET_TIMEOUT_SECONDS,
-        "confirm_publish": True,
-        **current.broker_transport_options,
-    }
-    return Connection(current.broker_url, connect_timeout=SOCKET_TIMEOUT_SECONDS, transport_options=options)
+    seconds = SOCKET_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+    timeouts: dict[str, Any] = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+    options = {**timeouts, "confirm_publish": True, **current.broker_transport_options}
+    if timeout_seconds is not None:
+        # Not a second time after a timeout either.
+        options |= {**timeouts, "retry_on_timeout": False}
+    return Connection(current.broker_url, connect_timeout=seconds, transport_options=options)

@@ -1,6 +1,7 @@
 """Sends stored messages again: in batches, confirmed, to queues that are there already.
 
-Messages go through the default exchange with the queue's name. Nothing is declared here.
+Messages go through the default exchange with the queue's name, or through the exchange that they name.
+Only what a message itself asks for is declared.
 
 - Redis: kombu prepares and routes each message (encoding, priority lists, key prefix, queue expiry),
   and the commands it would run are run together in one MULTI. A batch with a key is sent exactly
@@ -14,70 +15,47 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import struct
 import time
 from binascii import b2a_base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import redis
-from amqp.exceptions import FrameSyntaxError
 from kombu import Connection
+from kombu.common import maybe_declare
 from kombu.exceptions import OperationalError
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps as kombu_dumps
 
-from jobs.agent.wire import PUBLICATION_HEADER
+from jobs.broker.confirmed import publish_confirmed
+from jobs.broker.outgoing import NO_FORM, JSONText, Outgoing, PublishResult, no_form, no_queue, prepare
 from jobs.errors import BrokerUnavailable
+
+__all__ = [
+    "Batch",
+    "Delivery",
+    "JSONText",
+    "Outgoing",
+    "PublishResult",
+    "encode",
+    "open_channel",
+    "publish",
+    "send",
+    "sent_batches",
+]
 
 # How long a batch is known to have been sent. A runner that was stopped for longer sends it again.
 MARKER_SECONDS = 7 * 24 * 3600
-CONFIRM_SECONDS = 30
+# How long somebody else's batch counts as sent: longer than anybody who began to send it can take.
+FENCE_SECONDS = 900
+CONFIRM_SECONDS = 30.0
 _WATCH_TRIES = 5
 
 
-class JSONText(str):
-    """An object as ``json.dumps`` writes it, for a message that is made by copying."""
-
-    __slots__ = ()
-
-
-class Outgoing(NamedTuple):
-    """A message ready to be sent; ``body`` is raw and is never serialised again.
-
-    Headers and properties are dicts, or both ``JSONText``. As text, ``properties`` says its ``delivery_mode``
-    and nothing that kombu adds on the way.
-    """
-
-    body: bytes
-    content_type: str
-    content_encoding: str
-    headers: Any
-    properties: Any
-    queue: str
-    priority: int | None = None
-
-    def opened(self) -> Outgoing:
-        """Return the message with headers and properties as values."""
-        if not isinstance(self.headers, JSONText):
-            return self
-        return self._replace(headers=json.loads(self.headers), properties=json.loads(self.properties))
-
-
-@dataclass(frozen=True, slots=True)
-class PublishResult:
-    """What became of a batch.
-
-    ``already_sent`` is True when its key was known, so that nothing was sent now. ``exactly_once``
-    is True when the broker guards the batch by its key. ``refused`` says by position why a message
-    was not sent: the broker has no such queue, or its protocol has no form for a header.
-    """
-
-    already_sent: bool = False
-    exactly_once: bool = False
-    refused: dict[int, str] = field(default_factory=dict)
+# Where messages go: the list and what precedes a payload in its command, "lpush" for nearly all.
+Target = tuple[str, str]
+Kind = tuple[str, str, int | None]
 
 
 class Batch:
@@ -89,56 +67,102 @@ class Batch:
         self.pushes: dict[str, list[str]] = {}
         self.others: dict[tuple[Any, ...], None] = {}
         self.refused: dict[int, str] = {}
-        self._last: list[str] = []
+        self._targets: list[Target] = []
+        self._kinds: dict[Kind, tuple[list[Target], list[str] | None, str]] = {}
 
     def add(self, name: str, *args: Any) -> None:
         """Take a command that kombu would run, as kombu's own batch does.
 
         kombu's is a pipeline without MULTI, which a crash can cut in two.
         """
-        if name == "lpush":
+        if name in ("lpush", "publish"):
             key, payload = args
-            self._last = self.pushes.setdefault(key, [])
-            self._last.append(payload)
+            self._targets.append((name, key))
+            self._push((name, key), payload)
         else:
             self.others[(name, *args)] = None
 
     def encode(self, channel: Any) -> None:
         """Let kombu prepare and route one message of each queue and priority, and write the others alike.
 
-        Where a message goes depends on these two alone, so the others of the kind join the first.
+        Where a message goes depends on these two alone, so the others of the kind join the first. Asks the
+        broker only for named exchanges: which queues are bound to them.
         """
-        kinds: dict[tuple[str, Any], tuple[list[str], str]] = {}
         is_base64 = channel.body_encoding == "base64"
         tags = _delivery_tags(len(self.messages))
         for position, message in enumerate(self.messages):
-            kind = (message.queue, message.priority)
+            kind = (message.exchange, message.key, message.priority)
             try:
-                found = kinds.get(kind)
+                found = self._kinds.get(kind)
                 if found is None:
-                    _hand_over(channel, message, _publish_batch=self)
-                    kinds[kind] = self._last, _routing_text(channel, message)
+                    self._route(channel, kind, message, position)
                     continue
-                payloads, routing = found
-                if not is_base64:
-                    message = message.opened()
-                if type(message.headers) is JSONText:
-                    payload = _copied(message, routing, next(tags))
-                elif is_base64 and _ROUTING_PROPERTIES.isdisjoint(message.properties):
-                    payload = _written(message, routing, next(tags))
+                targets, payloads, routing = found
+                if not targets:
+                    self.refused[position] = no_queue(message)
+                    continue
+                payload = self._payload(channel, message, routing, next(tags), is_base64)
+                if payloads is not None:
+                    payloads.append(payload)
                 else:
-                    prepared = _prepare(channel, message)
-                    channel._inplace_augment_message(prepared, "", message.queue)
-                    payload = kombu_dumps(prepared)
-                payloads.append(payload)
-            except _NO_FORM as error:
-                self.refused[position] = _no_form(error)
+                    for target in targets:
+                        self._push(target, payload)
+            except NO_FORM as error:
+                self.refused[position] = no_form(error)
+
+    def refuse_pushes(self, failed: Mapping[str, str]) -> None:
+        """Refuse the messages of lists that did not take them, by kombu's name for the list."""
+        for position, message in enumerate(self.messages):
+            targets = self._kinds.get((message.exchange, message.key, message.priority), ([], None, ""))[0]
+            for _, key in targets:
+                if key in failed:
+                    self.refused.setdefault(position, failed[key])
+
+    def _route(self, channel: Any, kind: Kind, message: Outgoing, position: int) -> None:
+        if message.exchange:
+            for entity in message.declare:
+                maybe_declare(entity, channel)
+        self._targets = []
+        _hand_over(channel, message, _publish_batch=self)
+        targets = self._targets
+        only = self.pushes[targets[0][1]] if len(targets) == 1 and targets[0][0] == "lpush" else None
+        self._kinds[kind] = targets, only, _routing_text(channel, message)
+        if not targets:
+            self.refused[position] = no_queue(message)
+
+    @staticmethod
+    def _payload(channel: Any, message: Outgoing, routing: str, tag: str, is_base64: bool) -> str:
+        if not is_base64:
+            message = message.opened()
+        if type(message.headers) is JSONText:
+            return _copied(message, routing, tag)
+        if is_base64 and _ROUTING_PROPERTIES.isdisjoint(message.properties):
+            return _written(message, routing, tag)
+        prepared = prepare(channel, message)
+        channel._inplace_augment_message(prepared, message.exchange, message.key)
+        return str(kombu_dumps(prepared))
+
+    def _push(self, target: Target, payload: str) -> None:
+        name, key = target
+        if name == "lpush":
+            self.pushes.setdefault(key, []).append(payload)
+        else:
+            self.others[(name, key, payload)] = None
 
 
 def publish(
-    connection: Connection, messages: Sequence[Outgoing], *, batch_key: str | None = None
+    connection: Connection,
+    messages: Sequence[Outgoing],
+    *,
+    batch_key: str | None = None,
+    marker_seconds: int = MARKER_SECONDS,
+    fences: Collection[str] = (),
+    confirm_seconds: float = CONFIRM_SECONDS,
 ) -> PublishResult:
     """Send the messages in their order.
+
+    ``fences`` are keys of batches that somebody else may be sending with the same messages: on Redis they
+    count as sent from now on, and when one was sent already, nothing is sent now and the result names it.
 
     Raises:
         BrokerUnavailable: when the broker did not confirm. Without ``exactly_once`` a part may have
@@ -147,7 +171,32 @@ def publish(
     if not messages:
         return PublishResult()
     channel = open_channel(connection)
-    return _send(connection, encode(channel, messages), batch_key=batch_key)
+    with _translated(connection, f"did not take {len(messages)} messages"):
+        batch = encode(channel, messages)
+        return _send(
+            connection,
+            batch,
+            batch_key=batch_key,
+            marker_seconds=marker_seconds,
+            fences=fences,
+            confirm_seconds=confirm_seconds,
+        )
+
+
+def sent_batches(connection: Connection, keys: Collection[str]) -> set[str]:
+    """Return those of the batch keys that the broker knows as sent; none where it keeps no markers.
+
+    Raises:
+        BrokerUnavailable: as ``publish``.
+    """
+    channel = open_channel(connection)
+    if not keys or not _is_one_redis(channel):
+        return set()
+    ordered = list(keys)
+    with _translated(connection, "did not answer"):
+        client = redis.Redis(connection_pool=channel.pool)
+        found: Any = client.mget([f"{channel.global_keyprefix}{key}" for key in ordered])
+    return {key for key, value in zip(ordered, found, strict=True) if value is not None}
 
 
 def open_channel(connection: Connection) -> Any:
@@ -162,7 +211,10 @@ def open_channel(connection: Connection) -> Any:
 
 
 def encode(channel: Any, messages: Sequence[Outgoing]) -> Batch:
-    """Bring messages into the form of the channel's broker. Talks to nobody, so any thread may do it."""
+    """Bring messages into the form of the channel's broker. Talks to nobody, so any thread may do it.
+
+    Messages for a named exchange are the exception, see ``Batch.encode``.
+    """
     batch = Batch(messages)
     if _is_one_redis(channel):
         batch.encode(channel)
@@ -188,7 +240,8 @@ class Delivery:
             BrokerUnavailable: as ``publish``.
         """
         if self._under_way is None:
-            return _send(self._connection, self._batch)
+            with _translated(self._connection, _not_taken(self._batch)):
+                return _send(self._connection, self._batch)
         with _translated(self._connection, _not_taken(self._batch)):
             return self._under_way.result()
 
@@ -201,18 +254,27 @@ def send(connection: Connection, batch: Batch, executor: Executor, *, batch_key:
     return Delivery(connection, batch, executor.submit(_send_redis, channel, batch, batch_key))
 
 
-def _send(connection: Connection, batch: Batch, *, batch_key: str | None = None) -> PublishResult:
-    with _translated(connection, _not_taken(batch)):
-        channel = connection.default_channel
-        if _is_one_redis(channel):
-            return _send_redis(channel, batch, batch_key)
-        if connection.transport.driver_type == "amqp":
-            return _publish_amqp(connection, batch.messages)
-        for position, message in enumerate(batch.messages):
-            try:
-                _hand_over(channel, message)
-            except _NO_FORM as error:
-                batch.refused[position] = _no_form(error)
+def _send(
+    connection: Connection,
+    batch: Batch,
+    *,
+    batch_key: str | None = None,
+    marker_seconds: int = MARKER_SECONDS,
+    fences: Collection[str] = (),
+    confirm_seconds: float = CONFIRM_SECONDS,
+) -> PublishResult:
+    channel = connection.default_channel
+    if _is_one_redis(channel):
+        return _send_redis(channel, batch, batch_key, marker_seconds, fences)
+    if connection.transport.driver_type == "amqp":
+        return publish_confirmed(connection, batch.messages, confirm_seconds=confirm_seconds)
+    for position, message in enumerate(batch.messages):
+        try:
+            for entity in message.declare:
+                maybe_declare(entity, channel)
+            _hand_over(channel, message)
+        except NO_FORM as error:
+            batch.refused[position] = no_form(error)
     return PublishResult(refused=batch.refused)
 
 
@@ -240,22 +302,10 @@ def _is_one_redis(channel: Any) -> bool:
     return isinstance(channel, kombu_redis.Channel) and not (cluster and isinstance(channel, cluster))
 
 
-def _prepare(channel: Any, message: Outgoing) -> Any:
-    message = message.opened()
-    properties = {"delivery_mode": 2, **message.properties}
-    return channel.prepare_message(
-        message.body,
-        # None and not 0: kombu then uses the channel's default, as it does for any producer.
-        message.priority,
-        message.content_type,
-        message.content_encoding,
-        message.headers,
-        properties,
-    )
-
-
 def _hand_over(channel: Any, message: Outgoing, **options: Any) -> None:
-    channel.basic_publish(_prepare(channel, message), exchange="", routing_key=message.queue, **options)
+    channel.basic_publish(
+        prepare(channel, message), exchange=message.exchange, routing_key=message.key, **options
+    )
 
 
 # What kombu adds to the properties of a message on its way, in this order.
@@ -278,7 +328,7 @@ def _delivery_tags(count: int) -> Iterator[str]:
 def _routing_text(channel: Any, message: Outgoing) -> str:
     """Return the properties that kombu adds, but for the value of the last, the delivery tag."""
     values = {
-        "delivery_info": {"exchange": "", "routing_key": message.queue},
+        "delivery_info": {"exchange": message.exchange, "routing_key": message.key},
         "priority": message.priority or channel.default_priority,
         "body_encoding": "base64",
         "delivery_tag": "",
@@ -319,123 +369,65 @@ def _envelope(message: Outgoing, headers: str, properties: str, routing: str, ta
     )
 
 
-# What encoders raise about a value that has no form in the broker's protocol.
-_NO_FORM = (TypeError, ValueError, struct.error, FrameSyntaxError)
-
-
-def _no_form(error: Exception) -> str:
-    return f"A value in its headers has no form in this broker's protocol ({error})."
-
-
-def _send_redis(channel: Any, batch: Batch, batch_key: str | None) -> PublishResult:
+def _send_redis(
+    channel: Any,
+    batch: Batch,
+    batch_key: str | None,
+    marker_seconds: int = MARKER_SECONDS,
+    fences: Collection[str] = (),
+) -> PublishResult:
     prefix = channel.global_keyprefix
     # A client of its own on kombu's pool: kombu's prefixing client does not prefix EXISTS.
     client = redis.Redis(connection_pool=channel.pool)
     marker = None if batch_key is None else f"{prefix}{batch_key}"
+    guards = {f"{prefix}{key}": key for key in fences}
+    watched = [*([] if marker is None else [marker]), *guards]
     for _ in range(_WATCH_TRIES):
         with client.pipeline(transaction=True) as pipe:
-            if marker is not None:
-                pipe.watch(marker)  # type: ignore[no-untyped-call] # redis leaves this one untyped
-                if pipe.exists(marker):
+            if watched:
+                pipe.watch(*watched)  # type: ignore[no-untyped-call] # redis leaves this one untyped
+                known = dict(zip(watched, pipe.mget(watched), strict=True))
+                if marker is not None and known[marker] is not None:
+                    batch.refuse_pushes(_no_lists(client, prefix, batch))
                     return PublishResult(already_sent=True, exactly_once=True, refused=batch.refused)
+                if fenced := frozenset(key for name, key in guards.items() if known[name] is not None):
+                    return PublishResult(fenced=fenced, exactly_once=True)
                 pipe.multi()
-                pipe.set(marker, int(time.time()), ex=MARKER_SECONDS)
+                for name in watched:
+                    pipe.set(name, int(time.time()), ex=marker_seconds if name == marker else FENCE_SECONDS)
             for key, payloads in batch.pushes.items():
                 # One LPUSH with many values leaves the list as many LPUSHes do.
                 pipe.lpush(f"{prefix}{key}", *payloads)
             for name, key, *args in batch.others:
                 getattr(pipe, name)(f"{prefix}{key}", *args)
             try:
-                pipe.execute()
+                # A command that fails within a MULTI undoes nothing of the others.
+                results = pipe.execute(raise_on_error=False)
             except redis.WatchError:
                 # Somebody set the marker, or the connection broke while EXEC was on its way. The
                 # marker tells which.
                 continue
+            failed = {
+                key: f"Redis did not take it: {result}."
+                for key, result in zip(batch.pushes, results[len(watched) :], strict=False)
+                if isinstance(result, Exception)
+            }
+            if failed:
+                batch.refuse_pushes(failed)
             return PublishResult(exactly_once=marker is not None, refused=batch.refused)
     raise BrokerUnavailable(
         f"Redis did not take batch {batch_key} in {_WATCH_TRIES} tries. Trying again is safe."
     )
 
 
-def _publish_amqp(connection: Connection, messages: Sequence[Outgoing]) -> PublishResult:
-    """Publish all, then wait for all confirms: one round trip a batch instead of one a message."""
-    channel: Any = connection.channel()
-    try:
-        confirmed = _Confirms()
-        refused: dict[int, str] = {}
-        # The class's own method: with confirm_publish the instance's waits after each message.
-        send: Any = getattr(channel, "_basic_publish", channel.basic_publish)
-        channel.confirm_select()
-        channel.events["basic_ack"].add(confirmed.on_ack)
-        channel.events["basic_nack"].add(confirmed.on_nack)
-        channel.events["basic_return"].clear()
-        channel.events["basic_return"].add(confirmed.on_return)
-        for position, given in enumerate(messages):
-            message = given.opened()
-            confirmed.positions[message.headers.get(PUBLICATION_HEADER)] = position
-            confirmed.expect_one()
-            try:
-                send(_prepare(channel, message), exchange="", routing_key=message.queue, mandatory=True)
-            except _NO_FORM as error:
-                confirmed.withdraw_one()
-                refused[position] = _no_form(error)
-        deadline = time.monotonic() + CONFIRM_SECONDS
-        while not confirmed.is_complete:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(
-                    f"{confirmed.open_count} messages were not confirmed in {CONFIRM_SECONDS} s"
-                )
-            connection.drain_events(timeout=left)
-        if confirmed.nacked:
-            raise OSError(f"the broker refused {confirmed.nacked} messages")
-        for position in confirmed.returned:
-            refused[position] = f"The broker has no queue {messages[position].queue}."
-        return PublishResult(refused=refused)
-    finally:
-        channel.close()
-
-
-class _Confirms:
-    """Counts the broker's answers to a batch on a fresh channel, whose tags run from 1."""
-
-    def __init__(self) -> None:
-        self.sent = 0
-        self.waiting: set[int] = set()
-        # By publication id: the broker hands an unroutable message back whole, without a tag.
-        self.positions: dict[str | None, int] = {}
-        self.returned: set[int] = set()
-        self.nacked = 0
-
-    def expect_one(self) -> None:
-        """Wait for one more, with the next tag."""
-        self.sent += 1
-        self.waiting.add(self.sent)
-
-    def withdraw_one(self) -> None:
-        """Give the last tag back: its message did not go out."""
-        self.waiting.discard(self.sent)
-        self.sent -= 1
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.waiting
-
-    @property
-    def open_count(self) -> int:
-        return len(self.waiting)
-
-    def on_ack(self, delivery_tag: int, multiple: bool) -> None:
-        self._settle(delivery_tag, multiple)
-
-    def on_nack(self, delivery_tag: int, multiple: bool) -> None:
-        self.nacked += self._settle(delivery_tag, multiple)
-
-    def on_return(self, _exception: object, _exchange: str, _routing_key: str, message: Any) -> None:
-        self.returned.add(self.positions[message.headers.get(PUBLICATION_HEADER)])
-
-    def _settle(self, delivery_tag: int, multiple: bool) -> int:
-        settled = {tag for tag in self.waiting if tag <= delivery_tag} if multiple else {delivery_tag}
-        settled &= self.waiting
-        self.waiting -= settled
-        return len(settled)
+def _no_lists(client: Any, prefix: str, batch: Batch) -> dict[str, str]:
+    """Return why the lists did not take a batch that was sent: their keys are something else."""
+    with client.pipeline(transaction=False) as pipe:
+        for key in batch.pushes:
+            pipe.type(f"{prefix}{key}")
+        kinds = [kind.decode() if isinstance(kind, bytes) else str(kind) for kind in pipe.execute()]
+    return {
+        key: f"Redis did not take it: the key {key} is a {kind} and no list."
+        for key, kind in zip(batch.pushes, kinds, strict=True)
+        if kind not in ("list", "none")
+    }
