@@ -31,7 +31,8 @@ _COLUMNS = (
     *("task", "key", "state", "task_id", "attempt", "replay", "holder", "lease_token", "lease_expires_at"),
     *("takeovers", "result", "created_at", "started_at", "completed_at", "updated_at"),
 )
-_SQLITE_NOW = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW'"
+# Times are text there, of one length, so that they compare as they follow each other.
+_SQLITE_NOW = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f000', 'NOW'"
 
 
 @dataclass(frozen=True, slots=True)
