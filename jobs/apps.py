@@ -1,6 +1,10 @@
 """The Django application of the job runtime."""
 
+import sys
+from typing import Any
+
 from django.apps import AppConfig
+from django.core import checks
 from django.db.models.signals import post_migrate
 
 
@@ -15,7 +19,28 @@ class JobsConfig(AppConfig):
     takes_jobs = False
 
     def ready(self) -> None:
-        """Make the roles whenever migrate has run."""
+        """Make the roles whenever migrate has run, and be there when a worker or a beat starts."""
+        from jobs.preflight.setting_checks import check_settings
         from jobs.roles import create_roles
 
         post_migrate.connect(create_roles, dispatch_uid="jobs.roles")
+        checks.register(check_settings)
+        # A worker and a beat have loaded Celery before Django; loading it everywhere else would cost
+        # each command a tenth of a second.
+        if "celery" in sys.modules:
+            from jobs.broker import hooks
+
+            hooks.on_worker_start(_examine)
+            hooks.on_beat_start(_write_sightings)
+
+
+def _examine(app: Any, **worker: Any) -> bool:
+    from jobs.preflight.start import examine
+
+    return examine(app, **worker)
+
+
+def _write_sightings() -> None:
+    from jobs.preflight import beats
+
+    beats.start()

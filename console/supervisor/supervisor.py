@@ -25,7 +25,10 @@ from console.supervisor.stopping import StopPlan
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TICK_SECONDS = 0.2
-LAST_LINES = 12
+LAST_LINES = 40
+SHOWN_LINES = 12
+# EX_CONFIG of sysexits.h: the program says itself what it needs, and is given the room.
+REFUSED_TO_START = 78
 # A program that never ends its line is cut here, so that it cannot fill the memory.
 LINE_LIMIT_BYTES = 65_536
 
@@ -271,7 +274,10 @@ def died(running: Running, status: int) -> str:
         how = f"was killed by signal {-status}{name}"
     else:
         how = f"ended by itself with exit status {status}"
+    shown = SHOWN_LINES
+    if status == REFUSED_TO_START:
+        how, shown = "refused to start", LAST_LINES
     text = f"{running.program.name} {how}; stopping the rest."
-    if lines := [line for line in running.last_lines if line]:
+    if lines := [line for line in running.last_lines if line][-shown:]:
         text += " Its last lines:\n" + "\n".join(f"    {line}" for line in lines)
     return text

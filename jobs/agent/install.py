@@ -26,6 +26,11 @@ def install(app: Celery, settings: AgentSettings) -> None:
     signals.worker_init.connect(join_worker, weak=False, dispatch_uid="jobs.agent.worker_init")
 
 
+def is_attached(app: Celery) -> bool:
+    """Say whether the agent captures what this application's workers run."""
+    return app in _settings
+
+
 def join_worker(sender: Any = None, **_: Any) -> None:
     """Put capture in front of the consumer that the worker is about to create.
 
