@@ -31,8 +31,9 @@ STALE_TURN_SECONDS = 30.0
 # Jobs that wait for a seat come back twice as often as seats are expected to become free: fewer turns
 # leave seats empty between two jobs, more cost publications.
 TURNS_A_SEAT = 2.0
-# Runtime taken for the first jobs of a limit, and the least: below it, publishing costs more than running.
-FIRST_RUNTIME_SECONDS = 1.0
+# Runtime taken for the first jobs of a limit: too short mends itself at the first turns, too long makes a
+# backlog wait for seats that are free. And the least: below it, publishing costs more than running.
+FIRST_RUNTIME_SECONDS = 0.05
 LEAST_RUNTIME_SECONDS = 0.02
 # Numbers of a limit that nobody uses are kept so long, for the runtime; rates and seats need less.
 KEEP_SECONDS = 600.0

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.limits.script import STALE_TURN_SECONDS, TOLERANCE_INTERVALS, TOLERANCE_SECONDS, Answer, Keys, Scripts
+from jobs.limits.script import (
+    STALE_TURN_SECONDS,
+    TOLERANCE_INTERVALS,
+    TOLERANCE_SECONDS,
+    Answer,
+    Keys,
+    Scripts,
+)
 
 START = 1_800_000_000.0
 LONGEST = 300.0
