@@ -40,7 +40,8 @@ class OutboxOverview:
     ``pending`` waits to be published, ``stuck`` is that part of it which is due for more than a minute or
     was refused by the broker, ``held`` waits for its ETA and is not in ``pending``. ``lag_seconds`` is the
     age of the oldest row that is due, 0 when none is; ``oldest_due_at`` since when that is.
-    ``next_held_at`` is when the first held row is published.
+    ``next_held_at`` is when the first held row is published, ``oldest_written_at`` when the oldest that is
+    not held was written: a refused row is due anew after each try, but no younger.
     """
 
     pending: int = 0
@@ -50,6 +51,7 @@ class OutboxOverview:
     lag_seconds: float = 0.0
     oldest_due_at: datetime | None = None
     next_held_at: datetime | None = None
+    oldest_written_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def overview(*, now: datetime) -> OutboxOverview:
     counted = [_overview_of(using, now) for using in conf.current().outbox_databases]
     due = [each.oldest_due_at for each in counted if each.oldest_due_at is not None]
     held = [each.next_held_at for each in counted if each.next_held_at is not None]
+    written = [each.oldest_written_at for each in counted if each.oldest_written_at is not None]
     oldest = min(due, default=None)
     return OutboxOverview(
         pending=sum(each.pending for each in counted),
@@ -83,6 +86,7 @@ def overview(*, now: datetime) -> OutboxOverview:
         lag_seconds=0.0 if oldest is None else (now - oldest).total_seconds(),
         oldest_due_at=oldest,
         next_held_at=min(held, default=None),
+        oldest_written_at=min(written, default=None),
     )
 
 
@@ -205,6 +209,7 @@ def _overview_of(using: str, now: datetime) -> OutboxOverview:
         stuck=Count("id", filter=_condition(OutboxView.STUCK, now)),
         oldest=Min("available_at", filter=Q(available_at__lte=now)),
         next_held=Min("available_at", filter=is_held),
+        written=Min("created_at", filter=~is_held),
     )
     return OutboxOverview(
         pending=counts["all"] - counts["held"],
@@ -213,6 +218,7 @@ def _overview_of(using: str, now: datetime) -> OutboxOverview:
         gave_up=rows.filter(state=OutboxState.GAVE_UP).count(),
         oldest_due_at=counts["oldest"],
         next_held_at=counts["next_held"],
+        oldest_written_at=counts["written"],
     )
 
 
