@@ -21,6 +21,8 @@ class JobsSettings:
     resolved_retention: timedelta
     outcome_timeout: timedelta
     masked_keys: tuple[str, ...]
+    # Policies of every job of the project; checked where they are used, in jobs.base.
+    policies: Any
     lease_seconds: float
     # "refuse", "warn" or "off": what a worker does on a broker that can lose jobs.
     preflight: str
@@ -46,6 +48,7 @@ def current() -> JobsSettings:
         resolved_retention=timedelta(days=get("JOBS_RESOLVED_RETENTION_DAYS", 30)),
         outcome_timeout=timedelta(hours=get("JOBS_OUTCOME_TIMEOUT_HOURS", 6)),
         masked_keys=tuple(get("JOBS_MASKED_KEYS", ())),
+        policies=get("JOBS_POLICIES", {}),
         lease_seconds=float(get("JOBS_LEASE_SECONDS", 10)),
         # The environment counts in any project that does not set it: at night a worker has to start
         # without a release.

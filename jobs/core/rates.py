@@ -46,9 +46,7 @@ def parse_rate(text: str) -> Rate:
     """
     found = _RATE.fullmatch(text)
     if found is None:
-        raise RateError(
-            'it is not a number of jobs in a time, like "10/s", "100/m", "1000/h" or "10/30s" (10 in 30 seconds)'
-        )
+        raise RateError("it is not a number of jobs in a time, as 100/m or 10/30s are")
     limit = int(found["limit"])
     period = int(found["count"] or 1) * _UNIT_SECONDS[found["unit"]]
     if not 1 <= limit <= MOST_JOBS:

@@ -1,0 +1,319 @@
+"""One attempt of a job in a worker: its key, its limits, its body, and what an error means."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from celery.exceptions import Ignore, Reject, Retry
+from django.utils import timezone
+
+from jobs.agent.wire import IDEMPOTENCY_HEADER, REPLAY_NUMBER_HEADER, SLOT_HEADER
+from jobs.base import binding, publishing
+from jobs.core import backoff
+from jobs.core.keys import KeyRefused, checked_key, format_key, is_key, parse_template
+from jobs.core.rates import parse_rate
+from jobs.core.retry_after import read_retry_after
+from jobs.errors import HeldBack, PermanentError, StaleAttempt
+
+if TYPE_CHECKING:
+    from jobs.base.job import Job
+
+logger = logging.getLogger(__name__)
+
+# Set on a request whose policies are in force, so that a body that calls its own job runs the body.
+ENTERED = "jobs_entered"
+# The Retry of an attempt that is on its way, and whether it was raised or only returned.
+_RETRY, _WAS_RAISED = "jobs_retry", "jobs_retry_was_raised"
+# self.retry() by hand said that this was the last attempt.
+_GAVE_UP = "jobs_gave_up"
+# A seat outlives the longest run by so much, or a job that is about to be killed would lose it.
+SEAT_MARGIN_SECONDS = 30
+
+
+class WrongArguments(PermanentError):
+    """A job's arguments do not fit its parameters; it cannot run until one of the two is changed."""
+
+
+def run_attempt(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the body under the job's policies. Called by Celery's tracer, through ``Job.__call__``.
+
+    Raises:
+        Retry: when another attempt was published.
+        Ignore: when a newer attempt of this job is known.
+        Exception: the body's, when it is final.
+    """
+    request: Any = job.request
+    setattr(request, ENTERED, True)
+    is_done = False
+    try:
+        result = _run_once(job, args, kwargs)
+        is_done = True
+        return result
+    except (Retry, Ignore, Reject, PermanentError):
+        raise
+    except HeldBack as held:
+        if request.is_eager:
+            raise
+        raise _come_back(job, held) from held
+    except StaleAttempt as stale:
+        raise Ignore(str(stale)) from stale
+    except Exception as error:
+        sent = getattr(request, _RETRY, None)
+        if sent is not None:
+            # By hand, and then the body went on and failed: one next attempt is enough.
+            raise sent from error
+        if request.retries >= job.max_retries or getattr(request, _GAVE_UP, False):
+            raise
+        raise job.retry(exc=error, countdown=backoff_delay(job, request.retries, error)) from error
+    finally:
+        _end_progress(request.id, is_done=is_done)
+
+
+def key_of(job: Job, args: Any, kwargs: Any) -> str | None:
+    """Return the idempotency key of a job with these arguments, None when it has none.
+
+    Raises:
+        KeyRefused: when it cannot be made; says which policy, why and what to do.
+        TypeError: when the arguments do not fit the parameters.
+    """
+    return _made_key(job, "idempotency_key", args, kwargs)
+
+
+def limit_key_of(job: Job, args: Any, kwargs: Any) -> str | None:
+    """Return the key by which a job's limits count, None when they count for the task as a whole.
+
+    Raises: as ``key_of``.
+    """
+    return _made_key(job, "limit_key", args, kwargs)
+
+
+def backoff_delay(job: Job, attempt: int, error: BaseException | None = None) -> float:
+    """Return the seconds until the attempt after this one, counted from 0."""
+    return backoff.delay(
+        attempt,
+        base=job.backoff_base_seconds,
+        factor=job.backoff_factor,
+        cap=job.backoff_cap_seconds,
+        uniform=random.uniform,
+        at_least=0.0 if error is None else (asked_wait(error) or 0.0),
+    )
+
+
+def asked_wait(error: BaseException) -> float | None:
+    """Return the seconds that an error asks to wait: its ``retry_after``, or an HTTP Retry-After.
+
+    The header is looked for at ``error.response.headers`` (requests, httpx, aiohttp) and ``error.headers``
+    (urllib). The error is somebody else's: whatever looking at it raises counts as no wish.
+    """
+    try:
+        values = [
+            getattr(error, "retry_after", None),
+            _header(getattr(getattr(error, "response", None), "headers", None)),
+            _header(getattr(error, "headers", None)),
+        ]
+        now = timezone.now()
+        found = [read_retry_after(value, now=now) for value in values]
+    except Exception:  # attributes of a foreign error may raise anything; the retry goes on
+        logger.warning(
+            "Could not read how long %s asks to wait; backoff decides.", type(error).__name__, exc_info=True
+        )
+        return None
+    return next((seconds for seconds in found if seconds is not None), None)
+
+
+def sent_again(job: Job, retry: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Call Celery's ``retry`` and note in the ledger that the next attempt is on its way."""
+    request: Any = job.request
+    if request.called_directly or request.is_eager:
+        return retry(*args, **options)
+    try:
+        sent = retry(*args, **options)
+    except Retry as raised:
+        setattr(request, _RETRY, raised)
+        setattr(request, _WAS_RAISED, True)
+        _note_sent(job)
+        raise
+    except Reject:
+        raise
+    except Exception:
+        setattr(request, _GAVE_UP, True)
+        raise
+    setattr(request, _RETRY, sent)
+    _note_sent(job)
+    return sent
+
+
+def record_progress(job: Job, done: int, total: int | None, note: str) -> None:
+    """Hand a line of progress to the thread that writes it."""
+    from jobs import idempotency
+
+    request: Any = job.request
+    if request.called_directly or request.id is None:
+        return
+    idempotency.record_progress(
+        task=job.name, task_id=request.id, worker=request.hostname or "", done=done, total=total, note=note
+    )
+
+
+def _run_once(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from jobs import idempotency
+
+    request: Any = job.request
+    try:
+        binding.bind_arguments(job, args, kwargs)
+    except TypeError as error:
+        raise WrongArguments(
+            f"Cannot run {job.name} with its arguments: {error}. Was its signature changed while the job waited? "
+            "Edit the arguments and replay it, or give the new parameter a default."
+        ) from error
+    try:
+        key = _key_in_force(job, args, kwargs)
+        scope = limit_key_of(job, args, kwargs)
+    except KeyRefused as refused:
+        raise PermanentError(f"Cannot run {job.name}: {refused}.") from refused
+
+    def body() -> Any:
+        with _admitted(job, scope):
+            result = job.run(*args, **kwargs)
+            if getattr(request, _WAS_RAISED, False):
+                # It went on after self.retry(): the next attempt is on its way, so this one is not the end.
+                logger.warning(
+                    "Job %s of %s caught the Retry of its own self.retry() and went on; let it pass.",
+                    *(request.id, job.name),
+                )
+                raise getattr(request, _RETRY)
+            return result
+
+    if key is None:
+        return _in_transaction(job, body)
+    return idempotency.run(
+        task=job.name,
+        key=key,
+        task_id=request.id,
+        attempt=request.retries,
+        replay=_replay_number(request),
+        body=body,
+        atomic=job.atomic,
+        using=_database(job),
+        lease_seconds=job.idempotency_lease_seconds,
+        has_successors=bool(request.callbacks or request.chain or request.chord),
+    )
+
+
+def _in_transaction(job: Job, body: Callable[[], Any]) -> Any:
+    if not job.atomic:
+        return body()
+    from django.db import transaction
+
+    with transaction.atomic(using=_database(job)):
+        return body()
+
+
+def _admitted(job: Job, scope: str | None) -> Any:
+    if (job.rate is None and job.concurrency is None) or job.request.is_eager:
+        return nullcontext()
+    from jobs import limits
+
+    request: Any = job.request
+    hard_limit = request.time_limit or job.time_limit
+    return limits.admit(
+        scope=job.name if scope is None else f"{job.name}:{scope}",
+        rate=None if job.rate is None else parse_rate(job.rate),
+        concurrency=job.concurrency,
+        lease_seconds=hard_limit + SEAT_MARGIN_SECONDS,
+        slot=_headers(request).get(SLOT_HEADER),
+        holder=request.id,
+        longest_hold_seconds=publishing.half_visibility_seconds(job.app),
+    )
+
+
+def _come_back(job: Job, held: HeldBack) -> Exception:
+    """Publish this job again, as it is and with the same attempt; return what ends this copy."""
+    request: Any = job.request
+    most = publishing.half_visibility_seconds(job.app)
+    seconds = held.seconds if most is None else min(held.seconds, most)
+    headers = {**_headers(request), **held.headers}
+    again = job.signature_from_request(
+        request,
+        countdown=seconds,
+        headers={name: value for name, value in headers.items() if value is not None},
+    )
+    with publishing.directly():
+        try:
+            again.apply_async()
+        except Exception as error:  # noqa: BLE001 - the broker's or the transport's, of any kind
+            logger.warning("Job %s could not be held back, it goes back to its queue: %r", request.id, error)
+            return Reject(f"It could not be held back: {error!r}", requeue=True)
+    when: Any = seconds
+    return Retry(str(held), when=when)
+
+
+def _note_sent(job: Job) -> None:
+    from jobs import idempotency
+
+    request: Any = job.request
+    key = _key_in_force(job, request.args, request.kwargs)
+    if key is None:
+        return
+    idempotency.sent_attempt(
+        task=job.name,
+        key=key,
+        task_id=request.id,
+        attempt=request.retries + 1,
+        using=_database(job),
+        replay=_replay_number(request),
+    )
+
+
+def _end_progress(task_id: str, *, is_done: bool) -> None:
+    from jobs import idempotency
+
+    idempotency.end_progress(task_id=task_id, is_done=is_done)
+
+
+def _key_in_force(job: Job, args: Any, kwargs: Any) -> str | None:
+    """Return the key that came with the message, or else make it."""
+    if job.idempotency_key is None:
+        return None
+    sent = _headers(job.request).get(IDEMPOTENCY_HEADER)
+    return sent if is_key(sent) else key_of(job, args, kwargs)
+
+
+def _made_key(job: Job, policy: str, args: Any, kwargs: Any) -> str | None:
+    source = getattr(job, policy)
+    if source is None:
+        return None
+    try:
+        if callable(source):
+            made = source(*(args or ()), **(kwargs or {}))
+            return None if made is None else checked_key(made)
+        return format_key(parse_template(source), binding.bind_arguments(job, args, kwargs))
+    except KeyRefused as refused:
+        shown = getattr(source, "__name__", "a method") if callable(source) else repr(source)
+        raise KeyRefused(f"{policy}={shown}: {refused}") from None
+
+
+def _header(headers: Any) -> object:
+    if headers is None:
+        return None
+    for name, value in headers.items():
+        if isinstance(name, (str, bytes)) and name.lower() in ("retry-after", b"retry-after"):
+            return value
+    return None
+
+
+def _headers(request: Any) -> dict[str, Any]:
+    return request.headers or {}
+
+
+def _replay_number(request: Any) -> int:
+    number = _headers(request).get(REPLAY_NUMBER_HEADER)
+    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
+
+
+def _database(job: Job) -> str:
+    return "default" if job.using is None else job.using
