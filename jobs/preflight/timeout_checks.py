@@ -98,7 +98,7 @@ def enough_seconds(facts: Facts) -> int:
     if facts.redis is not None and facts.redis.furthest_job is not None:
         needs.append(facts.redis.furthest_job.seconds)
     # More, so that a worker that is a little late does not meet it.
-    return math.ceil(max(needs) * 1.1 / 60) * 60
+    return math.ceil(round(max(needs) * 1.1 / 60, 6)) * 60
 
 
 def _limits(timeout: BrokerTimeout, late: list[TaskFacts], facts: Facts) -> Finding:
