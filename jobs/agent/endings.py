@@ -62,6 +62,21 @@ def judge(exc: BaseException, traceback: object, attempt: Attempt) -> Ending | N
     return _judge_failure(exc, traceback, attempt)
 
 
+def permanent_reason(exc: BaseException) -> str | None:
+    """Return the reason of an error that says it is not to be retried; None of one that does not say so.
+
+    ``permanent`` must be True itself, and ``dead_letter_reason`` the name of a death; an error that names
+    none, or an unknown one, has failed. It is somebody else's object, so reading it may raise anything.
+    """
+    try:
+        if getattr(exc, "permanent", False) is not True:
+            return None
+        named = getattr(exc, "dead_letter_reason", "")
+        return named if isinstance(named, str) and named in reasons.DEATHS else reasons.FAILED
+    except Exception:  # noqa: BLE001 (its attributes may be anything; it has failed in any case)
+        return None
+
+
 def timed_out(*, hard: bool, limit: Any, error: WireError | None = None) -> Ending:
     """Return the ending of a job that ran past a limit, in seconds."""
     which = "hard" if hard else "soft"
@@ -118,6 +133,9 @@ def _judge_failure(exc: BaseException, traceback: object, attempt: Attempt) -> E
             error = replace(error, message=f"It ran past its soft time limit of {attempt.soft_limit} s.")
         ending = timed_out(hard=False, limit=attempt.soft_limit, error=error)
         return replace(ending, details={**ending.details, **details})
+    named = permanent_reason(exc)
+    if named is not None:
+        return Ending(named, error, details)
     if attempt.max_retries is not None and 0 < attempt.retries >= attempt.max_retries:
         return Ending(reasons.RETRIES_EXHAUSTED, error, {**details, "attempts": attempt.retries + 1})
     return Ending(reasons.FAILED, error, details)

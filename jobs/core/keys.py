@@ -207,7 +207,8 @@ def _text(field: Field, value: Any) -> str:
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, int):
-        return int.__repr__(value)
+        # Not str(): beyond 4,300 digits Python refuses to write a number in base 10.
+        return int.__repr__(value) if value.bit_length() < 8192 else hex(value)
     if isinstance(value, float):
         return float.__repr__(value)
     if isinstance(value, (uuid.UUID, decimal.Decimal)):

@@ -18,8 +18,9 @@ JSON_TYPES = frozenset({"application/json", "text/json"})
 
 # What the broker or a former delivery wrote. RabbitMQ takes a copied x-death for a cycle and drops
 # the message; a copied counter or redelivered flag makes a first delivery look like a later one.
+# A slot was given to the attempt that a rate limit held back, and that one is over.
 _DROPPED_HEADERS = frozenset(
-    {"x-death", "x-delivery-count", "x-acquired-count", "redelivered", "compression"}
+    {"x-death", "x-delivery-count", "x-acquired-count", "redelivered", "compression", "jobs-slot"}
     | {f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")}
 )
 # Set anew for each publication (encoding, tag, routing), meant for somebody who no longer waits
@@ -38,6 +39,8 @@ _DROPPED_PROPERTIES = frozenset(
         "application_headers",
     }
 )
+# The agent's names for them are in its own package, which this one may not import; a test compares.
+_KEY_HEADER = "jobs-idempotency-key"
 # First bytes of what kombu's compressions write. No JSON text and no pickle starts with them.
 _COMPRESSED_STARTS = (b"\x78", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x5d\x00\x00", b"\x28\xb5\x2f\xfd")
 _CHORD = re.compile(rb'"chord"\s*:\s*(?!\s|null)')
@@ -87,7 +90,9 @@ def prepare(
     """Return the message to publish.
 
     ``stamp`` are the headers that name this publication and the letter it replays; they replace
-    those of a former replay. ``edited_arguments`` is ``{"args": […], "kwargs": {…}}``.
+    those of a former replay. ``edited_arguments`` is ``{"args": […], "kwargs": {…}}``; when they differ
+    from those of the message its idempotency key is left out, so that the worker makes the new one. In
+    any other case the key travels unchanged.
 
     Raises:
         ReplayRefused: when the message cannot be sent as asked.
@@ -99,7 +104,7 @@ def prepare(
         _check_id_can_be_kept(message)
     is_second_protocol = "task" in message.headers
     task_id = message.task_id if keeps_task_id else new_task_id
-    body = message.body
+    body, is_other_job = message.body, False
     headers = _headers(message.headers)
     if _is_still_compressed(message):
         headers["compression"] = message.headers["compression"]
@@ -111,14 +116,16 @@ def prepare(
             if name in headers:
                 headers[name] = None
         if edited_arguments is not None or (not keeps_chord and has_chord(message)):
-            body = _edit_second_protocol(message, edited_arguments, keeps_chord=keeps_chord)
+            body, is_other_job = _edit_second_protocol(message, edited_arguments, keeps_chord=keeps_chord)
         if edited_arguments is not None:
             headers["argsrepr"] = _short_repr(tuple(edited_arguments["args"]))
             headers["kwargsrepr"] = _short_repr(edited_arguments["kwargs"])
     elif is_json(message.content_type):
-        body = _edit_first_protocol(message, task_id, edited_arguments, keeps_chord=keeps_chord)
+        body, is_other_job = _edit_first_protocol(message, task_id, edited_arguments, keeps_chord=keeps_chord)
     else:
         task_id = _opaque_first_protocol(message, edited_arguments)
+    if is_other_job:
+        headers.pop(_KEY_HEADER, None)
     headers.update(stamp)
     properties = {
         name: value for name, value in message.properties.items() if name not in _DROPPED_PROPERTIES
@@ -258,40 +265,57 @@ def _encoding(message: StoredMessage) -> str:
 
 def _edit_second_protocol(
     message: StoredMessage, edited_arguments: Mapping[str, Any] | None, *, keeps_chord: bool
-) -> bytes:
+) -> tuple[bytes, bool]:
+    """Return the body, and whether its arguments are others now."""
     if not is_json(message.content_type):
         raise ReplayRefused(_not_editable(message))
     content = _load(message)
     if not (isinstance(content, list) and len(content) == 3):
         raise ReplayRefused("Its body is not [args, kwargs, embed], so arguments have no place in it.")
     args, kwargs, embed = content
+    is_other_job = _differ(args, kwargs, edited_arguments)
     if edited_arguments is not None:
         args, kwargs = edited_arguments["args"], edited_arguments["kwargs"]
     if not keeps_chord and isinstance(embed, dict) and embed.get("chord"):
         embed = {**embed, "chord": None}
-    return _dump(message, [args, kwargs, embed])
+    return _dump(message, [args, kwargs, embed]), is_other_job
 
 
 def _edit_first_protocol(
     message: StoredMessage, task_id: str, edited_arguments: Mapping[str, Any] | None, *, keeps_chord: bool
-) -> bytes:
-    """Edit the id, retries, ETA and expiry where the first protocol keeps them; leave what is no job as it is."""
+) -> tuple[bytes, bool]:
+    """Edit the id, retries, ETA and expiry where the first protocol keeps them; leave what is no job as it is.
+
+    Return the body, and whether its arguments are others now.
+    """
     try:
         content = _load(message)
     except ReplayRefused:
         if edited_arguments is not None:
             raise
-        return message.body
+        return message.body, False
     if not isinstance(content, dict) or "task" not in content:
         if edited_arguments is not None:
             raise ReplayRefused("Its body is not a job, so arguments have no place in it.")
-        return message.body
+        return message.body, False
+    is_other_job = _differ(content.get("args"), content.get("kwargs"), edited_arguments)
     content = {**content, "id": task_id, "retries": 0, "eta": None, "expires": None}
     if edited_arguments is not None:
         content |= {"args": edited_arguments["args"], "kwargs": edited_arguments["kwargs"]}
     if not keeps_chord and content.get("chord"):
         content["chord"] = None
-    return _dump(message, content)
+    return _dump(message, content), is_other_job
+
+
+def _differ(args: Any, kwargs: Any, edited_arguments: Mapping[str, Any] | None) -> bool:
+    """Say whether edited arguments are others. As text: to Python, 1, 1.0 and True are one, and no key's text is."""
+    if edited_arguments is None:
+        return False
+    before, after = (
+        json.dumps([list(one or ()), dict(other or {})], sort_keys=True)
+        for one, other in ((args, kwargs), (edited_arguments["args"], edited_arguments["kwargs"]))
+    )
+    return before != after
 
 
 def _not_editable(message: StoredMessage) -> str:

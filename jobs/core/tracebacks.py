@@ -17,7 +17,8 @@ _SITE_PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _STANDARD_LIBRARY = re.compile(r"/(?:lib(?:64)?/python3(?:\.\d+)?t?|[Pp]ython3\d+/[Ll]ib|python3\d+\.zip)/")
 # Between the worker and the job, wherever they are installed.
 _RUNNER = re.compile(
-    r"(?:^|/)(celery|billiard|jobs)/(?:app/(?:trace|task|autoretry|base)\.py|pool\.py|agent/[a-z_]+\.py)$"
+    r"(?:^|/)(celery|billiard|jobs)/(?:app/(?:trace|task|autoretry|base)\.py|pool\.py|agent/[a-z_]+\.py"
+    r"|base/(?:job|running)\.py|idempotency/running\.py)$"
 )
 
 
