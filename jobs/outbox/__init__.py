@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobs.outbox.producer import OutboxProducer, collecting, is_open, must_hold
+    from jobs.outbox.producer import OutboxProducer, collecting, is_open, longest_wait, must_hold
 
-__all__ = ["OutboxProducer", "collecting", "is_open", "must_hold"]
+__all__ = ["OutboxProducer", "collecting", "is_open", "longest_wait", "must_hold"]
 
 
 def __getattr__(name: str) -> Any:

@@ -206,7 +206,7 @@ def must_hold(*, eta: datetime | str | None, countdown: float | None, now: datet
     """
     # Celery's order: a countdown replaces an ETA.
     at = now + timedelta(seconds=countdown) if countdown else _moment(eta)
-    longest = _longest_wait()
+    longest = longest_wait()
     return at is not None and longest is not None and at - now > longest
 
 
@@ -217,7 +217,7 @@ def _held_until(eta: datetime | None, exchange: str, now: datetime) -> datetime 
     return eta - HELD_LEAD
 
 
-def _longest_wait() -> timedelta | None:
+def longest_wait() -> timedelta | None:
     """Return how long a job may wait in a worker; None on a broker that takes nothing back."""
     current = conf.current()
     scheme = current.broker_url.partition("://")[0].partition("+")[0].lower()
