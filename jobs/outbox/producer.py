@@ -193,9 +193,14 @@ def collecting(using: str = "default") -> Iterator[None]:
 
 
 def is_open(using: str = "default") -> bool:
-    """Say whether a transaction is open: an atomic block, or autocommit that was switched off."""
+    """Say whether a transaction is open: an atomic block, or autocommit that was switched off.
+
+    It never connects: where a database is away, jobs that need none of it are still sent and retried.
+    """
     connection = connections[using]
-    return connection.in_atomic_block or not connection.get_autocommit()
+    if connection.connection is None:
+        return connection.in_atomic_block or not connection.settings_dict["AUTOCOMMIT"]
+    return connection.in_atomic_block or not connection.autocommit
 
 
 def must_hold(*, eta: datetime | str | None, countdown: float | None, now: datetime) -> bool:
