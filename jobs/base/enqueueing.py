@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from celery.result import AsyncResult
 from celery.utils import uuid
+from django.db import transaction
 from django.utils import timezone
 from kombu.exceptions import EncodeError
 
 from jobs.agent.wire import IDEMPOTENCY_HEADER, SLOT_HEADER
 from jobs.base import binding, publishing, running
 from jobs.core.keys import KeyRefused
-from jobs.errors import PayloadTooLarge, PolicyError
+from jobs.errors import OutboxRefused, PayloadTooLarge, PolicyError
 from jobs.outbox import content
 
 if TYPE_CHECKING:
@@ -45,7 +47,9 @@ class Sending:
             # The key is made of what the worker will get.
             self.args, self.kwargs = dump(self.args, self.kwargs)
         # The job that runs sends itself again: it was checked when it was first sent.
-        is_own = publishing.is_own(self.task_id)
+        is_own = publishing.is_own(self.task_id, task=job.name)
+        if job.typing and not is_own:
+            self._check_arguments()
         self.options["headers"] = self._headers(is_own=is_own)
         queue = self.options.get("queue")
         if isinstance(queue, str) and not is_own:
@@ -64,6 +68,16 @@ class Sending:
         if self.using is not None:
             return self.using
         return "default" if self.job.using is None else self.job.using
+
+    def _check_arguments(self) -> None:
+        # Celery does not look at those of a job that is a class.
+        try:
+            binding.bind_arguments(self.job, self.args, self.kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"Cannot enqueue {self.job.name} with these arguments: {error}. It takes {self.job._jobs_signature}; "
+                "nothing was sent."
+            ) from None
 
     def _headers(self, *, is_own: bool) -> dict[str, Any]:
         headers = dict(self.options.get("headers") or {})
@@ -91,16 +105,11 @@ class Sending:
     def _belongs_into_the_outbox(self) -> bool:
         from jobs import outbox
 
-        if not hasattr(outbox, "OutboxProducer"):  # until it is there
-            return False
         if isinstance(self.producer, outbox.OutboxProducer):
             return True
-        if publishing.is_direct():
-            return False
-        is_open = outbox.is_open(self.database)
-        if publishing.is_own(self.task_id) and is_open:
-            return False
-        return is_open or outbox.must_hold(
+        if outbox.is_open(self.database):
+            return not (publishing.is_direct() or publishing.is_own(self.task_id))
+        return outbox.must_hold(
             eta=self.options.get("eta"), countdown=self.options.get("countdown"), now=timezone.now()
         )
 
@@ -111,11 +120,7 @@ class Sending:
         producer: Any = self.producer
         if not isinstance(producer, outbox.OutboxProducer):
             # Another one comes from a group or chord, which took it from Celery's pool: it would not wait.
-            producer = outbox.OutboxProducer(
-                using=self.database,
-                payload_limit_bytes=job.payload_limit_bytes,
-                idempotency_key=self.options["headers"].get(IDEMPOTENCY_HEADER, ""),
-            )
+            producer = outbox.OutboxProducer(using=self.database, payload_limit_bytes=job.payload_limit_bytes)
         # send_task would make a producer of it.
         self.options.pop("connection", None)
         wants_result = not self.options.get("ignore_result", job.ignore_result)
@@ -168,29 +173,22 @@ def enqueue_many(
                 f"the outbox. Leave {name} out."
             )
     if job.app.conf.task_always_eager:
-        return [
-            job.apply_async(*_arguments(job, number, item), using=using, **options)
-            for number, item in enumerate(items)
-        ]
+        batch = [_arguments(job, number, item) for number, item in enumerate(items)]
+        return [job.apply_async(args, kwargs, using=using, **options) for args, kwargs in batch]
     database = using if using is not None else "default" if job.using is None else job.using
+    # Before a transaction begins: a generator may take its time.
+    batch = [_arguments(job, number, item) for number, item in enumerate(items)]
+    producer = outbox.OutboxProducer(using=database, payload_limit_bytes=job.payload_limit_bytes)
     results = []
-    with outbox.collecting(database):
-        for number, item in enumerate(items):
-            args, kwargs = _arguments(job, number, item)
+    # Many rows are several statements.
+    block = nullcontext() if outbox.is_open(database) else transaction.atomic(using=database)
+    with block, outbox.collecting(database):
+        for number, (args, kwargs) in enumerate(batch):
             try:
-                results.append(_collect(job, args, kwargs, database, options))
-            except (PolicyError, PayloadTooLarge, TypeError, EncodeError) as error:
+                results.append(job.apply_async(args, kwargs, producer=producer, using=database, **options))
+            except (PolicyError, PayloadTooLarge, OutboxRefused, TypeError, EncodeError) as error:
                 raise type(error)(f"Item {number} of {job.name}: {error}") from error
     return results
-
-
-def _collect(
-    job: Job, args: Sequence[Any], kwargs: Mapping[str, Any], database: str, options: dict[str, Any]
-) -> AsyncResult[Any]:
-    from jobs import outbox
-
-    producer = outbox.OutboxProducer(using=database, payload_limit_bytes=job.payload_limit_bytes)
-    return job.apply_async(args, kwargs, producer=producer, using=database, **options)
 
 
 def _arguments(job: Job, number: int, item: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -7,13 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from celery import Celery
 from celery._state import get_current_worker_task
 
 from jobs.outbox import content
-
-# Redis's, when the transport options say nothing.
-DEFAULT_VISIBILITY_SECONDS = 3600.0
 
 _is_direct: ContextVar[bool] = ContextVar("jobs_publish_directly", default=False)
 
@@ -36,28 +32,21 @@ def is_direct() -> bool:
     return _is_direct.get()
 
 
-def is_own(task_id: str | None) -> bool:
-    """Return whether this id is that of the job that is running: a retry, a hold or a replacement."""
+def is_own(task_id: str | None, *, task: str | None = None) -> bool:
+    """Return whether this id is that of the job that is running: a retry, a hold or a replacement.
+
+    With ``task`` also whether it is the same task, which a replacement need not be.
+    """
     running = get_current_worker_task() if task_id is not None else None
-    return running is not None and running.request.id == task_id
+    if running is None or running.request.id != task_id:
+        return False
+    return task is None or running.name == task
 
 
 def own_retries() -> int:
     """Return the number of the attempt that is running, counted from 0."""
     running = get_current_worker_task()
     return 0 if running is None else int(running.request.retries or 0)
-
-
-def half_visibility_seconds(app: Celery) -> float | None:
-    """Return half the time after which the broker delivers an unacknowledged job again; None without such a time.
-
-    A worker holds a job in its memory, unacknowledged, until its time has come. Beyond this the broker
-    would take it for lost and deliver it a second time.
-    """
-    if not str(app.conf.broker_write_url or "").startswith(("redis", "sentinel", "sqs", "valkey")):
-        return None
-    options = app.conf.broker_transport_options or {}
-    return float(options.get("visibility_timeout") or DEFAULT_VISIBILITY_SECONDS) / 2
 
 
 class MeasuringProducer:

@@ -30,8 +30,6 @@ ENTERED = "jobs_entered"
 _RETRY, _WAS_RAISED = "jobs_retry", "jobs_retry_was_raised"
 # self.retry() by hand said that this was the last attempt.
 _GAVE_UP = "jobs_gave_up"
-# A seat outlives the longest run by so much, or a job that is about to be killed would lose it.
-SEAT_MARGIN_SECONDS = 30
 
 
 class WrongArguments(PermanentError):
@@ -219,22 +217,22 @@ def _admitted(job: Job, scope: str | None) -> Any:
     from jobs import limits
 
     request: Any = job.request
-    hard_limit = request.time_limit or job.time_limit
     return limits.admit(
         scope=job.name if scope is None else f"{job.name}:{scope}",
         rate=None if job.rate is None else parse_rate(job.rate),
         concurrency=job.concurrency,
-        lease_seconds=hard_limit + SEAT_MARGIN_SECONDS,
+        # Of the seat too: it is renewed while the body runs, and a killed process must not keep it for long.
+        lease_seconds=job.idempotency_lease_seconds,
         slot=_headers(request).get(SLOT_HEADER),
         holder=request.id,
-        longest_hold_seconds=publishing.half_visibility_seconds(job.app),
+        longest_hold_seconds=_longest_hold_seconds(),
     )
 
 
 def _come_back(job: Job, held: HeldBack) -> Exception:
     """Publish this job again, as it is and with the same attempt; return what ends this copy."""
     request: Any = job.request
-    most = publishing.half_visibility_seconds(job.app)
+    most = _longest_hold_seconds()
     seconds = held.seconds if most is None else min(held.seconds, most)
     headers = {**_headers(request), **held.headers}
     again = job.signature_from_request(
@@ -250,6 +248,13 @@ def _come_back(job: Job, held: HeldBack) -> Exception:
             return Reject(f"It could not be held back: {error!r}", requeue=True)
     when: Any = seconds
     return Retry(str(held), when=when)
+
+
+def _longest_hold_seconds() -> float | None:
+    from jobs import outbox
+
+    longest = outbox.longest_wait()
+    return None if longest is None else longest.total_seconds()
 
 
 def _note_sent(job: Job) -> None:
