@@ -115,7 +115,7 @@ def claim_letters(*, letter_ids: Sequence[int], frozen_at: datetime, now: dateti
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            SELECT id FROM {LETTERS} WHERE {_among("id")} AND state = %s AND state_changed_at <= %s
+            SELECT id FROM {_by_id(LETTERS)} WHERE {_among("id")} AND state = %s AND state_changed_at <= %s
             ORDER BY id {lock}
             """,  # noqa: S608 - the names of our own tables
             [_ids(letter_ids), LetterState.DEAD.value, _moment(frozen_at)],
@@ -128,7 +128,7 @@ def claim_letters(*, letter_ids: Sequence[int], frozen_at: datetime, now: dateti
 def _claim(letter_ids: Sequence[int], frozen_at: datetime, now: datetime) -> int:
     return _execute(
         f"""
-        UPDATE {LETTERS} SET state = %s, state_changed_at = %s, replays = replays + 1
+        UPDATE {_by_id(LETTERS)} SET state = %s, state_changed_at = %s, replays = replays + 1
         WHERE {_among("id")} AND state = %s AND state_changed_at <= %s
         """,  # noqa: S608 - the names of our own tables
         [
@@ -185,7 +185,7 @@ def unclaim_letters(*, letter_ids: Sequence[int], now: datetime) -> int:
     """Move letters replaying → dead that the broker would not take."""
     return _execute(
         f"""
-        UPDATE {LETTERS} SET state = %s, state_changed_at = %s, replays = replays - 1
+        UPDATE {_by_id(LETTERS)} SET state = %s, state_changed_at = %s, replays = replays - 1
         WHERE {_among("id")} AND state = %s AND replays > 0
         """,  # noqa: S608 - the names of our own tables
         [LetterState.DEAD.value, _moment(now), _ids(letter_ids), LetterState.REPLAYING.value],
@@ -203,7 +203,7 @@ def purge_letters(
     """Move letters dead → purged that nobody has touched since the freeze."""
     return _execute(
         f"""
-        UPDATE {LETTERS} SET state = %s, state_changed_at = %s, purged_by_id = %s, delete_after = %s
+        UPDATE {_by_id(LETTERS)} SET state = %s, state_changed_at = %s, purged_by_id = %s, delete_after = %s
         WHERE {_among("id")} AND state = %s AND state_changed_at <= %s
         """,  # noqa: S608 - the names of our own tables
         [
@@ -217,7 +217,7 @@ def restore_letters(*, letter_ids: Sequence[int], purged_by: int | None, now: da
     """Move letters purged → dead; only those that ``purged_by`` hid, when it is given."""
     return _execute(
         f"""
-        UPDATE {LETTERS} SET state = %s, state_changed_at = %s, purged_by_id = NULL, delete_after = NULL
+        UPDATE {_by_id(LETTERS)} SET state = %s, state_changed_at = %s, purged_by_id = NULL, delete_after = NULL
         WHERE {_among("id")} AND state = %s {"" if purged_by is None else "AND purged_by_id = %s"}
         """,  # noqa: S608 - the names of our own tables
         [
@@ -231,6 +231,15 @@ def _execute(sql: str, params: list[Any]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return int(cursor.rowcount)
+
+
+def _by_id(table: str) -> str:
+    """Name a table whose rows are looked up by their ids.
+
+    Left alone, SQLite would rather go through all letters of the state, for each batch anew: half of a
+    claim's time among 100,000 letters, and more among more.
+    """
+    return f"{table} NOT INDEXED" if connection.vendor == "sqlite" else table
 
 
 def _among(column: str) -> str:
