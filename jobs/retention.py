@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from jobs.core.words import GroupState, LetterState
+from jobs import conf
+from jobs.core.words import GroupState, LetterState, OutboxState
 from jobs.models import (
     AuditEntry,
     DeadLetter,
@@ -15,6 +16,7 @@ from jobs.models import (
     LetterMessage,
     OperationEvent,
     OperationItem,
+    OutboxMessage,
 )
 
 BATCH = 500
@@ -48,6 +50,27 @@ def delete_letters(*, now: datetime, limit: int = 20 * BATCH) -> int:
         deleted += len(ids)
         if len(ids) < BATCH:
             break
+    return deleted
+
+
+def delete_outbox(*, now: datetime, limit: int = 20 * BATCH) -> int:
+    """Delete outbox messages some hours after they were published or given up; return how many.
+
+    What waits is never deleted. Of those given up the dead letters have the whole message.
+    """
+    current = conf.current()
+    past = now - current.outbox_retention
+    deleted = 0
+    for using in current.outbox_databases:
+        rows = OutboxMessage.objects.using(using)
+        # Each with the column of the index that finds them.
+        for state, column in ((OutboxState.PUBLISHED, "published_at"), (OutboxState.GAVE_UP, "available_at")):
+            over = rows.filter(state=state, **{f"{column}__lte": past}).order_by(column)
+            while deleted < limit:
+                ids = list(over.values_list("pk", flat=True)[:BATCH])
+                deleted += rows.filter(pk__in=ids).delete()[0]
+                if len(ids) < BATCH:
+                    break
     return deleted
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import close_old_connections, connection
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connection, connections
 from django.utils import timezone
 
 from jobs import conf, leases, retention
@@ -29,6 +29,7 @@ from jobs.errors import LeaseLost
 from jobs.leases import HeldLease
 from jobs.operations.outcomes import give_up_overdue
 from jobs.operations.runner import Runner
+from jobs.outbox.relay import relay_batch
 from jobs.workers import refresh_workers
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ WORKERS_EVERY_SECONDS = 10.0
 WORKERS_SOON_SECONDS = 2.0
 RETENTION_EVERY_SECONDS = 60.0
 OUTCOMES_EVERY_SECONDS = 30.0
+RELAY_EVERY_SECONDS = 0.5
 
 # A thread that comes back from the database waits so long at most for one that computes. Python's 5 ms
 # would cost a replay a third of its speed, and the collector its promptness.
@@ -100,6 +102,27 @@ def workers_duty() -> Round:
     return refresh
 
 
+def relay_duty(using: str) -> Callable[[], Round]:
+    """Return the duty that publishes what the outbox of a database keeps."""
+
+    def begin() -> Round:
+        broker = connect()
+
+        def relay(lease: HeldLease) -> float:
+            lease.check()
+            relayed = relay_batch(broker, using=using, now=timezone.now())
+            if relayed.gave_up or relayed.expired:
+                logger.error(
+                    "outbox of %s: %s given up, %s expired; they are dead letters now",
+                    *(using, f"{relayed.gave_up:,}", f"{relayed.expired:,}"),
+                )
+            return 0.0 if relayed.total else RELAY_EVERY_SECONDS
+
+        return relay
+
+    return begin
+
+
 def retention_duty() -> Round:
     """Delete what is past its time."""
 
@@ -107,8 +130,10 @@ def retention_duty() -> Round:
         lease.check()
         deleted = retention.delete_letters(now=timezone.now())
         retention.age_groups(now=timezone.now())
+        sent = retention.delete_outbox(now=timezone.now())
         if deleted:
             logger.info("deleted %s purged or resolved letters past their time", f"{deleted:,}")
+        if deleted or sent:
             return 0.0
         return RETENTION_EVERY_SECONDS
 
@@ -134,6 +159,15 @@ DUTIES = (
     Duty("retention", retention_duty),
     Duty("outcomes", outcomes_duty),
 )
+
+
+def all_duties() -> tuple[Duty, ...]:
+    """Return the duties of this configuration: DUTIES, and a relay for each database with an outbox."""
+    relays = tuple(
+        Duty("relay" if using == DEFAULT_DB_ALIAS else f"relay-{using}"[:64], relay_duty(using))
+        for using in conf.current().outbox_databases
+    )
+    return DUTIES + relays
 
 
 class DutyThread(threading.Thread):
@@ -167,7 +201,7 @@ class DutyThread(threading.Thread):
                 self._stopping.wait(self._try())
         finally:
             self._give_up()
-            connection.close()
+            connections.close_all()
 
     def _try(self) -> float:
         """Do what can be done now; return how long to wait. No error ends the thread."""
@@ -215,8 +249,8 @@ class DutyThread(threading.Thread):
             )
         self._trouble = trouble
         wait, self._backoff = self._backoff, min(self._backoff * 2, LAST_BACKOFF_SECONDS)
-        # The connection may be what is broken; the next round opens a new one.
-        connection.close()
+        # A connection may be what is broken; the next round opens new ones.
+        connections.close_all()
         return wait
 
     def _give_up(self) -> None:
@@ -272,13 +306,13 @@ def holder_name() -> str:
 class Runops:
     """All duties of one process."""
 
-    def __init__(self, *, duties: tuple[Duty, ...] = DUTIES, holder: str | None = None) -> None:
+    def __init__(self, *, duties: tuple[Duty, ...] | None = None, holder: str | None = None) -> None:
         self.holder = holder or holder_name()
         self._stop = threading.Event()
         lease_seconds = conf.current().lease_seconds
         self._threads = [
             DutyThread(duty, holder=self.holder, lease_seconds=lease_seconds, stop=self._stop)
-            for duty in duties
+            for duty in (all_duties() if duties is None else duties)
         ]
         self._renewer = Renewer(self._threads, lease_seconds=lease_seconds, stop=self._stop)
 

@@ -9,21 +9,21 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from jobs.broker import connect
-from jobs.runops import DUTIES, Runops
+from jobs.runops import Runops, all_duties
 
 
 class Command(BaseCommand):
     """Carries out what no web request and no worker does."""
 
     help = (
-        "Collects dead letters, carries out replays, purges and restores, keeps the list of workers and"
-        " deletes what is past its time. Several may run: each duty is done by one of them."
+        "Collects dead letters, carries out replays, purges and restores, relays the outbox, keeps the list of"
+        " workers and deletes what is past its time. Several may run: each duty is done by one of them."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until SIGTERM or SIGINT; the batch on its way is finished first, within 5 s."""
         runops = Runops()
-        duties = ", ".join(duty.name for duty in DUTIES)
+        duties = ", ".join(duty.name for duty in all_duties())
         database = connection.settings_dict
         self.stdout.write(
             f"{runops.holder} started. Broker {connect().as_uri()}, database {connection.vendor}"
