@@ -36,7 +36,7 @@ class InProcessBroker:
         # What was published and has not run, and everything that was ever enqueued.
         self._waiting: list[EnqueuedJob] = []
         self._published: list[EnqueuedJob] = []
-        self._outbox = transactions.OutboxRows()
+        self._outbox = transactions.OutboxRows(self._take)
         self._dead: list[DeadJob] = []
         self._wanted: set[int] = set()
         # The id of the job that runs now; what it publishes under its own id is itself again.
@@ -50,7 +50,7 @@ class InProcessBroker:
         """Take the place of every broker."""
         self.is_installed = True
         self._stand_ins.install()
-        self._outbox.install(self._take)
+        self._outbox.install()
 
     def remove(self) -> None:
         """Give the brokers back."""
@@ -177,8 +177,7 @@ class InProcessBroker:
 
     def _next(self, left: set[str]) -> EnqueuedJob | None:
         transactions.commit()
-        for message in self._outbox.take():
-            self._take(message)
+        self._outbox.send()
         ready = [job for job in self._waiting if job.task not in left]
         if not ready:
             return None

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, cast
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils import timezone
 
+from jobs.core.words import OutboxState
 from jobs.testing.standins import StoredMessage
+
+if TYPE_CHECKING:
+    from jobs.broker.publish import PublishResult
+    from jobs.models import OutboxMessage
+    from jobs.outbox.rows import NewRow
 
 logger = logging.getLogger(__name__)
 
@@ -93,19 +101,93 @@ def remembering_captured() -> AbstractContextManager[Any]:
 class OutboxRows:
     """The messages that this test put into the outbox and that nobody has published yet."""
 
-    def install(self, take: Callable[[StoredMessage], None]) -> None:
-        """Give what the outbox publishes to ``take`` instead of to the broker."""
+    def __init__(self, take: Callable[[StoredMessage], None]) -> None:
+        self._take = take
+        self._stack: ExitStack | None = None
+        # By database: the rows that this test wrote, rolled back or not.
+        self._written: dict[str, list[uuid.UUID]] = {}
+
+    def install(self) -> None:
+        """Let what is sent at commit go to the test instead of to the broker."""
+        # Imported here: the tables come after Django's settings.
+        from jobs.outbox import commit, producer
+
+        write = commit.write
+
+        def note(using: str, rows: Sequence[NewRow]) -> None:
+            self._written.setdefault(using, []).extend(row.id for row in rows)
+            write(using, rows)
+
+        stack = ExitStack()
+        stack.enter_context(mock.patch.object(producer, "write", note))
+        stack.enter_context(mock.patch.object(commit, "_send", self._send))
+        stack.enter_context(remembering_captured())
+        self._stack = stack
 
     def remove(self) -> None:
         """Let the outbox publish again."""
+        if self._stack is not None:
+            self._stack.close()
+            self._stack = None
 
     def forget(self) -> None:
         """Leave the rows of earlier tests alone."""
+        self._written.clear()
 
     def pending(self) -> list[StoredMessage]:
-        """Return what waits for the commit, or for its time."""
-        return []
+        """Return what waits for the commit, or for its time. One query a database that was written to."""
+        return [_stored(row) for row in self._rows()]
 
-    def take(self) -> list[StoredMessage]:
-        """Return what waits, and mark it as published."""
-        return []
+    def send(self) -> None:
+        """Publish what waits: rows that a commit did not send, and those held for their time."""
+        from jobs.outbox import rows
+
+        for row in self._rows():
+            rows.mark_published(str(row._state.db), [row.uuid], by=rows.RELAY, now=timezone.now())
+            self._take(_stored(row))
+
+    def _rows(self) -> Iterator[OutboxMessage]:
+        from jobs.models import OutboxMessage
+
+        for using, ids in self._written.items():
+            yield from (
+                OutboxMessage.objects.using(using)
+                .filter(uuid__in=ids, state=OutboxState.PENDING)
+                .order_by("id")
+            )
+
+    def _send(self, claim: uuid.UUID, chosen: Sequence[NewRow], **_: Any) -> PublishResult:
+        from jobs.broker.publish import PublishResult
+
+        for row in chosen:
+            message = row.outgoing(now=timezone.now()).opened()
+            self._take(
+                StoredMessage(
+                    body=message.body,
+                    content_type=message.content_type,
+                    content_encoding=message.content_encoding,
+                    headers=message.headers,
+                    properties=_with_priority(message.properties, message.priority),
+                    queue=row.queue or row.routing_key,
+                    exchange=message.exchange,
+                    routing_key=message.routing_key,
+                )
+            )
+        return PublishResult()
+
+
+def _stored(row: OutboxMessage) -> StoredMessage:
+    return StoredMessage(
+        body=bytes(row.body),
+        content_type=row.content_type,
+        content_encoding=row.content_encoding,
+        headers=row.headers,
+        properties=_with_priority(row.properties, row.priority),
+        queue=row.queue or row.routing_key,
+        exchange=row.exchange,
+        routing_key=row.routing_key,
+    )
+
+
+def _with_priority(properties: dict[str, Any], priority: int | None) -> dict[str, Any]:
+    return properties if priority is None else {**properties, "priority": priority}
