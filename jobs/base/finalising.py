@@ -39,6 +39,10 @@ def policy_problems(app: Celery) -> list[PolicyError]:
     celery: Any = app
     with _without_checks():
         is_made(app.loader.import_default_modules)
+    if celery.finalized:
+        for task in list(celery._tasks.values()):
+            is_made(lambda task=task: task.bind(app))  # type: ignore[misc]
+        return _sorted(problems)
     # The steps of app.finalize(), which would lose the task that fails.
     celery.finalized = True
     for share in list(state._on_app_finalizers):
@@ -51,9 +55,17 @@ def policy_problems(app: Celery) -> list[PolicyError]:
     )
     for task in list(celery._tasks.values()):
         is_made(lambda task=task: task.bind(app))  # type: ignore[misc]
-    celery.finalized = False
-    if not problems:
-        app.finalize()
+    if problems:
+        celery.finalized = False
+        for name in [name for name in celery._tasks if name.startswith("celery.")]:
+            # Celery makes its own anew each time, and would warn about the ones that are there.
+            del celery._tasks[name]
+    else:
+        app.on_after_finalize.send(sender=app)
+    return _sorted(problems)
+
+
+def _sorted(problems: dict[str, PolicyError]) -> list[PolicyError]:
     return [problems[text] for text in sorted(problems)]
 
 
