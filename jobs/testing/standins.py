@@ -14,6 +14,8 @@ from unittest import mock
 
 from celery import Celery, _state
 from celery.app.amqp import AMQP
+from celery.app.base import PendingConfiguration
+from celery.app.utils import Settings
 from celery.backends.base import DisabledBackend
 from celery.backends.cache import CacheBackend
 from celery.states import FAILURE, READY_STATES, SUCCESS
@@ -225,7 +227,6 @@ class StandIns:
         self._stack: ExitStack | None = None
         self._pools: weakref.WeakKeyDictionary[AMQP, CollectingPool] = weakref.WeakKeyDictionary()
         self._backends: weakref.WeakKeyDictionary[Celery, Any] = weakref.WeakKeyDictionary()
-        self._eager: list[tuple[Celery, bool]] = []
 
     def install(self) -> None:
         """Replace them, on the classes, so that an application that a test makes is covered as well."""
@@ -235,6 +236,9 @@ class StandIns:
         stack.enter_context(mock.patch.object(AMQP, "producer_pool", property(pool)))
         stack.enter_context(mock.patch.object(AMQP, "publisher_pool", property(pool)))
         stack.enter_context(mock.patch.object(Celery, "backend", property(backend, _ignore)))
+        # An eager job sees no message, no transaction and no second attempt, so eager ones are sent as well.
+        for conf in (Settings, PendingConfiguration):
+            stack.enter_context(mock.patch.object(conf, "task_always_eager", property(_no), create=True))
         self._stack = stack
 
     def remove(self) -> None:
@@ -246,24 +250,6 @@ class StandIns:
     def forget_results(self) -> None:
         """Begin with empty result stores, as a new test does."""
         self._backends.clear()
-
-    def calm_eager(self) -> None:
-        """Let applications that run jobs at once send them instead, until ``restore_eager``.
-
-        An eager job sees no message, no transaction, no second attempt and no other policy of its own.
-        """
-        self.restore_eager()
-        for app in applications():
-            # One that is not configured yet is not asked: reading its configuration may need the rest of it.
-            if app.configured and app.conf.task_always_eager:
-                self._eager.append((app, app.conf.task_always_eager))
-                app.conf.task_always_eager = False
-
-    def restore_eager(self) -> None:
-        """Let them run jobs at once again."""
-        while self._eager:
-            app, value = self._eager.pop()
-            app.conf.task_always_eager = value
 
     def _pool(self, amqp: AMQP) -> CollectingPool:
         pool = self._pools.get(amqp)
@@ -282,6 +268,10 @@ class StandIns:
 
 def _is_of_chord(request: Any) -> bool:
     return request is not None and bool(request.chord)
+
+
+def _no(conf: Any) -> bool:
+    return False
 
 
 def _ignore(app: Celery, value: Any) -> None:

@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def commit() -> None:
+def waiting_callbacks() -> list[Callable[[], Any]]:
+    """Return the on-commit callbacks that are there already when a test begins.
+
+    They are of setUpTestData, whose transaction goes on over all tests of its class.
+    """
+    return [
+        callback
+        for connection in connections.all(initialized_only=True)
+        for _savepoints, callback, _is_robust in _callbacks(connection)
+    ]
+
+
+def commit(*, without: Sequence[Callable[[], Any]] = ()) -> None:
     """Run the on-commit callbacks of the test's transactions, in their order, each once.
 
     Django's TestCase rolls back what it never commits, so that they would not run at all. Outside of a
@@ -36,7 +48,7 @@ def commit() -> None:
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
             _refuse_open_block(connection)
-            _run_callbacks(connection)
+            _run_callbacks(connection, without)
 
 
 def _refuse_open_block(connection: BaseDatabaseWrapper) -> None:
@@ -54,17 +66,17 @@ def _callbacks(connection: BaseDatabaseWrapper) -> list[tuple[Any, Callable[[], 
     return cast(list[tuple[Any, Callable[[], Any], bool]], found)
 
 
-def _run_callbacks(connection: BaseDatabaseWrapper) -> None:
+def _run_callbacks(connection: BaseDatabaseWrapper, without: Sequence[Callable[[], Any]]) -> None:
     pending = _callbacks(connection)
     position = 0
     # A callback may register another one.
     while position < len(pending):
         savepoints, callback, is_robust = pending[position]
-        # In its place, so that the places of others stay.
-        pending[position] = (savepoints, _ran_already, is_robust)
         position += 1
-        if callback is _ran_already:
+        if callback is _ran_already or any(callback is other for other in without):
             continue
+        # In its place, so that the places of others stay.
+        pending[position - 1] = (savepoints, _ran_already, is_robust)
         try:
             callback()
         except Exception:
