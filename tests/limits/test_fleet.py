@@ -1,0 +1,119 @@
+"""The promises of rate and concurrency, with four real workers on a real Redis."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.limits.fleet import LimitedFleet, limited_fleet
+from tests.servers import wait_until
+
+pytestmark = pytest.mark.worker
+
+# What the script lets through above the pace: 0.2 s of jobs, and one.
+RATE, TOLERANCE_SECONDS = 100, 0.2
+LEASE_SECONDS = 4  # of limited.seated
+
+
+@pytest.fixture(scope="module")
+def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedFleet]:
+    with limited_fleet(tmp_path_factory.mktemp("limits"), 4) as started:
+        yield started
+
+
+@pytest.fixture
+def fleet(running_fleet: LimitedFleet) -> LimitedFleet:
+    running_fleet.clear()
+    return running_fleet
+
+
+def most_in_a_window(moments: list[float], seconds: float) -> int:
+    """Return the largest number of moments that lie within so many seconds, wherever they begin."""
+    return max(bisect.bisect_left(moments, first + seconds) - index for index, first in enumerate(moments))
+
+
+def most_at_once(lines: list[dict[str, Any]]) -> int:
+    running = most = 0
+    for line in sorted(lines, key=lambda each: each["at"]):
+        running += 1 if line["what"] == "start" else -1
+        most = max(most, running)
+    return most
+
+
+def test_a_hundred_a_second_over_four_workers_holds_within_five_percent(fleet: LimitedFleet) -> None:
+    count = fleet.send("limited.paced", ((number,) for number in range(1500)))
+
+    wait_until(lambda: fleet.ledger_length() >= count, seconds=90, what="1,500 jobs at 100 a second")
+    fleet.wait_until_drained()
+    lines = fleet.ledger()
+
+    starts = sorted(line["at"] for line in lines)
+    assert most_in_a_window(starts, 10) <= RATE * (10 + TOLERANCE_SECONDS) + 1 <= RATE * 10 * 1.05
+    # Below: the best ten seconds, since a machine that has no time for four workers starts fewer, and that
+    # says nothing about the limit.
+    assert most_in_a_window(starts, 10) >= RATE * 10 * 0.95
+    # Each ran once, none was lost, none used an attempt by being held back: max_attempts is 1.
+    assert Counter(line["number"] for line in lines) == Counter(range(count))
+    assert {line["retries"] for line in lines} == {0}
+    assert fleet.dead() == 0
+    # A job asks when it comes and when it is its turn, and hardly ever again.
+    assert fleet.asked() < count * 3
+
+
+def test_never_more_than_three_run_at_once_over_four_workers(fleet: LimitedFleet) -> None:
+    count = fleet.send("limited.seated", ((number, 0.1) for number in range(60)))
+
+    wait_until(lambda: fleet.ledger_length() >= count * 2, seconds=90, what="60 jobs on three seats")
+    fleet.wait_until_drained()
+    lines = fleet.ledger()
+
+    assert most_at_once(lines) == 3
+    assert Counter(line["number"] for line in lines if line["what"] == "end") == Counter(range(count))
+    assert {line["retries"] for line in lines} == {0}
+    assert fleet.dead() == 0
+
+
+def test_holders_that_were_killed_keep_their_seats_for_one_lease_and_nobody_hangs(
+    fleet: LimitedFleet,
+) -> None:
+    """Their jobs come back at once, since the parents saw the children die, and wait like all others."""
+    fleet.send("limited.seated", ((number, 60.0) for number in range(3)))
+    wait_until(lambda: fleet.ledger_length() == 3, seconds=30, what="three long jobs to take all seats")
+    victims = fleet.ledger()
+    count = 3 + fleet.send("limited.seated", ((number, 0.1) for number in range(3, 15)))
+    wait_until(lambda: fleet.asked() > 12, seconds=30, what="others to ask for a seat")
+
+    for victim in victims:
+        os.kill(victim["pid"], signal.SIGKILL)
+    wait_until(lambda: len(_ended(fleet)) == count, seconds=60, what="all jobs to end")
+    fleet.wait_until_drained()
+    lines = fleet.ledger()[len(victims) :]
+
+    assert most_at_once(lines) <= 3
+    assert Counter(line["number"] for line in lines if line["what"] == "start") == Counter(range(count))
+    assert {line["retries"] for line in lines} == {0}
+    assert fleet.dead() == 0
+    # The seats of the dead were not given away before their lease ended; it began just before the ledger's line.
+    assert lines[0]["at"] - victims[0]["at"] > LEASE_SECONDS * 2 / 3
+
+
+def _ended(fleet: LimitedFleet) -> set[int]:
+    return {line["number"] for line in fleet.ledger() if line["what"] == "end"}
+
+
+def test_a_limit_key_limits_each_customer_alone(fleet: LimitedFleet) -> None:
+    customers = ("ann", "bob", "cy")
+
+    count = fleet.send("limited.keyed", ((number, customers[number % 3]) for number in range(45)))
+    wait_until(lambda: fleet.ledger_length() >= count * 2, seconds=60, what="the jobs of three customers")
+    lines = fleet.ledger()
+
+    for customer in customers:
+        assert most_at_once([line for line in lines if line["customer"] == customer]) == 1
+    assert most_at_once(lines) > 1
