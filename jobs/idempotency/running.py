@@ -130,14 +130,20 @@ def sent_attempt(
 
 
 def _note_sent(task: str, key: str, claimant: Claimant, *, using: str, now: Clock | None) -> None:
-    try:
-        Ledger(using=using, task=task, key=key, now=now).note_sent(claimant)
-    except _AWAY as error:
-        logger.warning(
-            "Job %s of %s: the ledger could not note that attempt %s was sent; should the attempt before be"
-            " delivered again, it will run again: %s",
-            *(claimant.task_id, task, claimant.attempt, error),
-        )
+    ledger = Ledger(using=using, task=task, key=key, now=now)
+    for is_last in (False, True):
+        former = ledger.connection.connection
+        try:
+            return ledger.note_sent(claimant)
+        except _AWAY as error:
+            if not _was_broken(ledger.connection, former) or is_last:
+                logger.warning(
+                    "Job %s of %s: the ledger could not note that attempt %s was sent; should the attempt"
+                    " before be delivered again, it will run again: %s",
+                    *(claimant.task_id, task, claimant.attempt, error),
+                )
+                return None
+    return None  # pragma: no cover - the second round returns
 
 
 class _NotRun(Exception):
@@ -193,6 +199,7 @@ class _Run:
         connection = self.ledger.connection
         is_claimed = False
         for is_last in (False, True):
+            former = connection.connection
             try:
                 with _short_wait(connection) as wait_as_ever, transaction.atomic(using=self.ledger.using):
                     token = self._claim()
@@ -206,17 +213,19 @@ class _Run:
             except _AWAY as error:
                 if is_claimed:
                     raise
-                if is_last or not _is_worth_a_new_connection(connection):
+                if not _was_broken(connection, former) or is_last:
                     raise self._away(error) from error
         raise AssertionError("not reached")  # pragma: no cover
 
     def _claim_or_hold(self) -> int:
+        connection = self.ledger.connection
         for is_last in (False, True):
+            former = connection.connection
             try:
-                with _short_wait(self.ledger.connection):
+                with _short_wait(connection):
                     return self._claim()
             except _AWAY as error:
-                if is_last or not _is_worth_a_new_connection(self.ledger.connection):
+                if not _was_broken(connection, former) or is_last:
                     raise self._away(error) from error
         raise AssertionError("not reached")  # pragma: no cover
 
@@ -302,14 +311,15 @@ class _Run:
         job is done, and would do it again if it failed now.
         """
         deadline = time.monotonic() + RECORD_SECONDS
+        connection = claim.ledger.connection
         while True:
+            former = connection.connection
             try:
                 return claim.ledger.complete(claim.token, text)
             except _AWAY as error:
-                connection = claim.ledger.connection
                 if connection.in_atomic_block:
                     raise
-                connection.close()
+                _was_broken(connection, former)
                 if time.monotonic() >= deadline:
                     logger.error(
                         "Job %s of %s is done, and the ledger cannot be told: %s. It is tried until this"
@@ -359,7 +369,9 @@ class _Run:
 
     def _free(self, claim: Claim) -> None:
         """Let others claim the key; the body's own error is what matters, so none is raised here."""
+        connection = claim.ledger.connection
         for is_last in (False, True):
+            former = connection.connection
             try:
                 if not claim.ledger.free(claim.token):
                     logger.warning(
@@ -368,7 +380,7 @@ class _Run:
                     )
                 return
             except (DatabaseError, InterfaceError) as error:
-                if is_last or not _is_worth_a_new_connection(claim.ledger.connection):
+                if not _was_broken(connection, former) or is_last:
                     logger.warning(
                         "Job %s of %s failed, and its key could not be freed: it stays taken until its"
                         " lease ends, within %g s: %s",
@@ -394,11 +406,14 @@ def _held_back(message: str, seconds: float) -> HeldBack:
     return HeldBack(message, seconds=seconds + later)
 
 
-def _is_worth_a_new_connection(connection: BaseDatabaseWrapper) -> bool:
-    """Close a connection that broke since its last use; say whether a new one is worth a try."""
-    if connection.in_atomic_block or connection.connection is None or connection.is_usable():
+def _was_broken(connection: BaseDatabaseWrapper, former: object) -> bool:
+    """Say whether the connection broke since its last use, so that a new one is worth a try; leave it behind."""
+    if former is None or connection.in_atomic_block:
         return False
-    connection.close()
+    if connection.connection is former:
+        if connection.is_usable():
+            return False
+        connection.close()
     return True
 
 

@@ -11,6 +11,7 @@ from django.db import connection, connections
 
 from jobs.idempotency.heartbeat import heart
 from jobs.models import IdempotencyRecord, JobProgress
+from tests.idempotency.copies import Elsewhere
 from tests.postgres import default_database
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
@@ -47,7 +48,10 @@ def database(database_url, django_db_blocker) -> Iterator[str]:
         try:
             yield connection.vendor
         finally:
+            while Elsewhere.running:
+                Elsewhere.running.pop().end()
             heart().stop()
+            connection.close()
             IdempotencyRecord.objects.all().delete()
             JobProgress.objects.all().delete()
             connections["default"].close()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Any
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.db import connection
+from django.utils import timezone
 
 from jobs.idempotency import run
 from jobs.models import IdempotencyRecord
@@ -47,3 +52,43 @@ class Body:
         if self.errors:
             raise self.errors.pop(0)
         return self.result
+
+
+class Elsewhere:
+    """A copy that runs in another thread until it is let go, at the end of the test at the latest."""
+
+    running: ClassVar[list[Elsewhere]] = []
+
+    def __init__(self, **changes: Any) -> None:
+        self.has_begun = threading.Event()
+        self.may_end = threading.Event()
+        self.outcome: Any = None
+        self._changes = changes
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self.running.append(self)
+        assert self.has_begun.wait(30)
+
+    def _body(self) -> str:
+        self.has_begun.set()
+        assert self.may_end.wait(60)
+        return "sent elsewhere"
+
+    def _run(self) -> None:
+        try:
+            self.outcome = copy(self._body, **self._changes)
+        except Exception as error:  # noqa: BLE001 - what it raised is what a test looks at
+            self.outcome = error
+        finally:
+            connection.close()
+
+    def end(self) -> Any:
+        self.may_end.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self.outcome
+
+
+def expire(key: str = KEY) -> None:
+    """Let the lease run out, as if its process had died long ago."""
+    IdempotencyRecord.objects.filter(key=key).update(lease_expires_at=timezone.now() - timedelta(hours=1))

@@ -17,50 +17,13 @@ from jobs.core.words import LedgerState
 from jobs.errors import HeldBack, LeaseRanOut, PermanentError, StaleAttempt
 from jobs.idempotency import results, sent_attempt
 from jobs.models import IdempotencyRecord, JobProgress
-from tests.idempotency.copies import KEY, TASK, Body, copy, record
+from tests.idempotency.copies import KEY, TASK, Body, Elsewhere, copy, expire, record
 from tests.servers import wait_until
 
 
 @pytest.fixture(params=[False, True], ids=["lease", "atomic"])
 def atomic(request) -> bool:
     return bool(request.param)
-
-
-class Elsewhere:
-    """A copy that runs in another thread until it is let go."""
-
-    def __init__(self, **changes: Any) -> None:
-        self.has_begun = threading.Event()
-        self.may_end = threading.Event()
-        self.outcome: Any = None
-        self._changes = changes
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        assert self.has_begun.wait(30)
-
-    def _body(self) -> str:
-        self.has_begun.set()
-        assert self.may_end.wait(60)
-        return "sent elsewhere"
-
-    def _run(self) -> None:
-        try:
-            self.outcome = copy(self._body, **self._changes)
-        except Exception as error:  # noqa: BLE001 - what it raised is what a test looks at
-            self.outcome = error
-        finally:
-            connection.close()
-
-    def end(self) -> Any:
-        self.may_end.set()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-        return self.outcome
-
-
-def expire(key: str = KEY) -> None:
-    """Let the lease run out, as if its process had died long ago."""
-    IdempotencyRecord.objects.filter(key=key).update(lease_expires_at=timezone.now() - timedelta(hours=1))
 
 
 def test_a_key_runs_once_and_its_result_is_kept(database, atomic):
