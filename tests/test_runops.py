@@ -19,6 +19,7 @@ from jobs.core.words import OperationState
 from jobs.errors import LeaseLost
 from jobs.models import DeadLetter, Lease, Operation, OperationBatch, OperationItem
 from jobs.operations import Actor, Selection, progress, start_purge, start_replay
+from jobs.runops import all_duties
 from tests.postgres import PostgresServer
 from tests.runops_place import LEASE_SECONDS, RunopsPlace, kill, outcome, write_letters
 from tests.servers import wait_until
@@ -204,7 +205,9 @@ def test_sigterm_ends_it_within_five_seconds_and_gives_its_duties_up(sqlite_plac
     place = sqlite_place
     process = place.start_runops()
     wait_until(
-        lambda: Lease.objects.exclude(holder="").count() == 5, seconds=20, what="all duties to be taken"
+        lambda: Lease.objects.exclude(holder="").count() == len(all_duties()),
+        seconds=20,
+        what="all duties to be taken",
     )
 
     asked_at = time.monotonic()
@@ -223,7 +226,9 @@ def test_a_broker_that_goes_and_comes_back_is_one_line_each_and_loses_nothing(
     place = sqlite_place
     write_letters(50)
     place.start_runops()
-    wait_until(lambda: Lease.objects.exclude(holder="").count() == 5, seconds=20, what="all duties")
+    wait_until(
+        lambda: Lease.objects.exclude(holder="").count() == len(all_duties()), seconds=20, what="all duties"
+    )
     place.redis.stop()
     operation = replay_all()
     wait_until(lambda: "operations: waits and tries again" in place.log(), seconds=20, what="the trouble")
