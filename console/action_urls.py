@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from console.views import confirm, edit, export, groups, letter, operations
+from console.views import confirm, edit, export, groups, letter, operations, outbox
 
 urlpatterns: list[URLPattern] = [
     # What you selected: ?id=<uuid> repeated, or ?q=<search>.
@@ -28,4 +28,8 @@ urlpatterns: list[URLPattern] = [
     path("operations/<int:operation_id>/rate/", operations.set_rate, name="operation-rate"),
     path("operations/<int:operation_id>/note/", operations.note, name="operation-note"),
     path("operations/<int:operation_id>/restore/", operations.restore, name="operation-restore"),
+    path("outbox/", outbox.outbox, name="outbox"),
+    path("outbox/retry/", outbox.retry, name="outbox-retry"),
+    path("outbox/<uuid:message_id>/", outbox.message_page, name="outbox-message"),
+    path("outbox/<uuid:message_id>/retry/", outbox.retry_one, name="outbox-message-retry"),
 ]

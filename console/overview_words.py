@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console import times
+from console.presenters.outbox_page import lag_figure
 from console.presenters.plain import visible
 from jobs.core.words import GroupState
+from jobs.outbox.service import OutboxOverview
 from jobs.overview import Overview
 
 
@@ -26,12 +28,15 @@ class Tile:
     difference: str
     before: str
     fact: str
+    unit: str = ""
 
 
 def sentence(overview: Overview, *, now: datetime) -> str:
     """Say what a tired person has to know first."""
     running = len(overview.operations)
     parts = [_deaths(overview, now=now)]
+    if overview.outbox.stuck:
+        parts.append(f"{_count(overview.outbox.stuck, 'message is', 'messages are')} stuck in the outbox.")
     if running:
         parts.append(f"{running} operation{'s are' if running > 1 else ' is'} not finished.")
     return " ".join(parts)
@@ -72,7 +77,7 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def tiles(overview: Overview, *, letters_href: str, groups_href: str) -> list[Tile]:
+def tiles(overview: Overview, *, letters_href: str, groups_href: str, outbox_href: str) -> list[Tile]:
     """Return the tiles in reading order."""
     per_minute = overview.died_last_five_minutes / 5
     growing = f"growing {per_minute:.0f} /min" if per_minute >= 1 else "not growing now"
@@ -126,7 +131,17 @@ def tiles(overview: Overview, *, letters_href: str, groups_href: str) -> list[Ti
             "in the last hour",
             ", ".join(known) if known else "none is new or came back",
         ),
+        _outbox(overview.outbox, outbox_href),
     ]
+
+
+def _outbox(outbox: OutboxOverview, href: str) -> Tile:
+    """Say how late the outbox is. What it was an hour ago nobody has written down."""
+    figure, unit = lag_figure(outbox.lag_seconds)
+    waiting = _count(outbox.pending, "message waits", "messages wait")
+    stuck = f"{outbox.stuck:,} stuck" if outbox.stuck else "none is stuck"
+    fact = f"{waiting}, {stuck}" if outbox.pending else "no message waits"
+    return Tile("Outbox lag", figure, href, "", "", "", "", fact, unit)
 
 
 def _tile(

@@ -26,6 +26,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "jobs.triage_failuregroup": ("Changing a group", "triage failure groups"),
     "jobs.view_operation": ("Looking at operations", "view operations"),
     "jobs.control_operation": ("Controlling an operation", "control operations"),
+    "jobs.view_outboxmessage": ("Looking at the outbox", "view outbox messages"),
+    "jobs.retry_outboxmessage": ("Retrying", "send waiting outbox messages at once"),
     "jobs.view_auditentry": ("Reading the audit", "view the audit"),
 }
 

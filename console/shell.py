@@ -51,6 +51,8 @@ def _section(name: str) -> str:
             return section
     if name.startswith("operation"):
         return "operations"
+    if name.startswith("outbox"):
+        return "outbox"
     if name.startswith(("letter", "group", "replay", "purge", "restore", "export")):
         return "letters"
     return ""

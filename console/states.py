@@ -37,6 +37,14 @@ OPERATION_MARKS: dict[str, Mark] = {
     OperationState.FINISHED: Mark("Finished", "green", "done"),
     OperationState.CANCELLED: Mark("Cancelled", "grey", "close"),
 }
+# Of a message in the outbox, as its page tells them apart; see presenters/outbox_page.py.
+OUTBOX_MARKS: dict[str, Mark] = {
+    "waiting": Mark("Waiting", "blue", "clock"),
+    "held": Mark("Held", "grey", "hourglass"),
+    "stuck": Mark("Stuck", "amber", "warning"),
+    "gave_up": Mark("Given up", "red", "stopped"),
+    "published": Mark("Sent", "green", "done"),
+}
 _REASON_LOOKS: dict[Reason, tuple[str, str]] = {
     Reason.RETRIES_EXHAUSTED: ("c-1", "retries"),
     Reason.FAILED: ("c-2", "failed"),
@@ -61,4 +69,5 @@ MARKS: dict[str, dict[str, Mark]] = {
     "letter": LETTER_MARKS,
     "group": GROUP_MARKS,
     "operation": OPERATION_MARKS,
+    "outbox": OUTBOX_MARKS,
 }

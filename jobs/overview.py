@@ -13,6 +13,8 @@ from jobs.core import query as core_query
 from jobs.core.words import GroupState, LetterState, OperationState
 from jobs.models import DeadLetter, FailureGroup, JobProgress, Operation
 from jobs.operations import Progress, progress
+from jobs.outbox import service as outbox
+from jobs.outbox.service import OutboxOverview
 from jobs.search.timeline import counted_by_bucket
 
 HOUR = timedelta(hours=1)
@@ -71,6 +73,7 @@ class Overview:
     groups: list[FailingGroup]
     operations: list[OpenOperation]
     in_progress: list[JobProgress]
+    outbox: OutboxOverview
     dead: int
     dead_before: int
     died_last_hour: int
@@ -88,7 +91,7 @@ class Overview:
     @property
     def attention_count(self) -> int:
         """How many things need attention."""
-        return len(self.groups) + len(self.operations)
+        return len(self.groups) + len(self.operations) + bool(self.outbox.stuck)
 
     @property
     def group_count(self) -> int:
@@ -114,6 +117,7 @@ def overview(*, now: datetime) -> Overview:
         groups=failing,
         operations=operations,
         in_progress=_in_progress(now=now),
+        outbox=outbox.overview(now=now),
         dead=dead,
         dead_before=max(0, dead - newly_dead.count() + left.count()),
         died_last_hour=_died(now - HOUR, now),
@@ -177,13 +181,14 @@ def _open_operations(*, now: datetime) -> list[OpenOperation]:
 
 
 def _in_progress(*, now: datetime) -> list[JobProgress]:
-    """Return the jobs that have told of their progress lately, the last one first.
+    """Return the jobs that have told of their progress lately, the longest running first, so that none moves.
 
     What a job told that died is kept with its dead letter, and is no progress.
     """
     dead = DeadLetter.objects.filter(task_id=OuterRef("task_id"), state=LetterState.DEAD)
     told = JobProgress.objects.filter(updated_at__gte=now - IN_PROGRESS).exclude(Exists(dead))
-    return list(told.order_by("-updated_at", "-pk")[:SHOWN_IN_PROGRESS])
+    newest = list(told.order_by("-updated_at", "-pk")[:SHOWN_IN_PROGRESS])
+    return sorted(newest, key=lambda row: (row.started_at, row.pk))
 
 
 def _tallies(column: Column, *, now: datetime) -> list[Tally]:

@@ -209,6 +209,7 @@ BUGS = (
 def seed(*, now: datetime) -> dict[str, int]:
     """Fill the database; returns how many rows of what. The same ``now`` gives the same night."""
     from jobs.models import DeadLetter, Death, FailureGroup, LetterMessage
+    from tests import night_ledgers
 
     chance = random.Random(312)
     people = _people()
@@ -230,12 +231,14 @@ def seed(*, now: datetime) -> dict[str, int]:
         letter.delete_after = now + timedelta(days=30)
         letters.append(letter)
         tracebacks.append(_traceback(BUGS[1], letter.error))
+    night_ledgers.give_keys(letters)
     DeadLetter.objects.bulk_create(letters, batch_size=1000)
     LetterMessage.objects.bulk_create([letter.message for letter in letters], batch_size=1000)
     Death.objects.bulk_create(
         [_death(letter, text) for letter, text in zip(letters, tracebacks, strict=True)], batch_size=1000
     )
     _operations(letters, people, now)
+    night_ledgers.seed(letters, now=now)
     return {"groups": len(groups), "letters": len(letters)}
 
 

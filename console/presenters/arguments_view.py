@@ -1,4 +1,4 @@
-"""The arguments of a letter as a page shows them: JSON with masks, or the bytes of a body that is never loaded."""
+"""The arguments of a message as a page shows them: JSON with masks, or the bytes of a body that is never loaded."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from console.presenters.json_view import JsonView
 from console.presenters.plain import byte_size, hex_lines, visible
 from jobs.core import arguments
 from jobs.core.arguments import Arguments
-from jobs.models import DeadLetter
+from jobs.models import DeadLetter, OutboxMessage
+from jobs.models.messages import Content
 
 HEX_LIMIT = 512
+# A letter keeps its message in a table of its own, a row of the outbox is one.
+Holder = DeadLetter | OutboxMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,21 @@ class ArgumentsView:
     is_revealed: bool
 
 
-def read(letter: DeadLetter) -> Arguments:
-    """Read the body of a letter; JSON only, nothing is ever unpickled."""
-    message = letter.message
+def content_of(holder: Holder) -> Content:
+    """Return what a worker was or will be given."""
+    content: Content = holder.message if isinstance(holder, DeadLetter) else holder
+    return content
+
+
+def read(holder: Holder) -> Arguments:
+    """Read a body; JSON only, nothing is ever unpickled."""
+    message = content_of(holder)
     headers = message.headers if isinstance(message.headers, dict) else {}
-    return arguments.read(bytes(message.body), letter.content_type, letter.content_encoding, headers)
+    return arguments.read(bytes(message.body), holder.content_type, holder.content_encoding, headers)
 
 
 def present(
-    letter: DeadLetter,
+    holder: Holder,
     content: Arguments,
     *,
     parameters: Mapping[str, Any] | None,
@@ -48,10 +57,12 @@ def present(
     is_revealed: bool = False,
 ) -> ArgumentsView:
     """Build the panel. With ``parameters`` of the task, positional arguments get their names."""
-    body = bytes(letter.message.body)
+    body = bytes(content_of(holder).body)
+    # The names at its death, which tell what is masked as well.
+    names = holder.parameters if isinstance(holder, DeadLetter) else None
     size = byte_size(len(body))
     if content.error:
-        kind = visible(letter.content_type[:80], keep="") or "no content type"
+        kind = visible(holder.content_type[:80], keep="") or "no content type"
         return ArgumentsView(
             size=size,
             kind=kind,
@@ -64,8 +75,8 @@ def present(
         )
     args, kwargs = list(content.args or []), dict(content.kwargs or {})
     if not is_revealed:
-        args, kwargs = masks.masked_args(args, parameters, letter.parameters), masks.masked_kwargs(kwargs)
-    at_death = {"names": letter.parameters} if letter.parameters is not None else parameters
+        args, kwargs = masks.masked_args(args, parameters, names), masks.masked_kwargs(kwargs)
+    at_death = {"names": names} if names is not None else parameters
     value, how = named(args, kwargs, at_death)
     return ArgumentsView(
         size=size,

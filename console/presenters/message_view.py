@@ -1,4 +1,4 @@
-"""The message of a letter as facts: routing, times, limits, callbacks, headers. Everything in it is hostile."""
+"""A message as facts: routing, times, limits, callbacks, headers. Everything in it is hostile."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from console.presenters import json_view, masks
+from console.presenters.arguments_view import Holder, content_of
 from console.presenters.letter_life import published_by
 from console.presenters.plain import count_of, duration, short_task, visible
 from jobs.core import masking
-from jobs.models import DeadLetter
+from jobs.models import OutboxMessage
 
 _VALUE_LIMIT = 300
 _HEADER_LIMIT = 100
@@ -28,36 +29,37 @@ class Fact:
     is_quiet: bool = False
 
 
-def facts(letter: DeadLetter, embed: dict[str, Any] | None) -> list[Fact]:
+def facts(holder: Holder, embed: dict[str, Any] | None) -> list[Fact]:
     """Return what an operator asks of a message, in that order."""
-    headers = letter.message.headers if isinstance(letter.message.headers, dict) else {}
-    rows = [Fact("Queue", _text(letter.queue) or "unknown", is_quiet=not letter.queue)]
-    if letter.exchange or (letter.routing_key and letter.routing_key != letter.queue):
+    found = content_of(holder).headers
+    headers = found if isinstance(found, dict) else {}
+    rows = [Fact("Queue", _text(holder.queue) or "unknown", is_quiet=not holder.queue)]
+    if holder.exchange or (holder.routing_key and holder.routing_key != holder.queue):
         rows.append(
             Fact(
                 "Sent to",
-                f"exchange {_text(letter.exchange) or '(default)'}, key {_text(letter.routing_key)}",
+                f"exchange {_text(holder.exchange) or '(default)'}, key {_text(holder.routing_key)}",
             )
         )
     rows.append(
         Fact(
             "Priority",
-            "none" if letter.priority is None else str(letter.priority),
-            is_quiet=letter.priority is None,
+            "none" if holder.priority is None else str(holder.priority),
+            is_quiet=holder.priority is None,
         )
     )
     rows.append(
         Fact(
             "Job id",
-            _text(letter.task_id) or "none",
-            is_code=bool(letter.task_id),
-            is_quiet=not letter.task_id,
+            _text(holder.task_id) or "none",
+            is_code=bool(holder.task_id),
+            is_quiet=not holder.task_id,
         )
     )
-    rows.append(_published(letter, headers))
+    rows.append(_published(holder, headers))
     rows.append(_moment("Start after", headers.get("eta")))
     rows.append(_moment("Expires", headers.get("expires")))
-    key = letter.idempotency_key
+    key = holder.idempotency_key
     rows.append(Fact("Idempotency key", _text(key) or "none", is_code=bool(key), is_quiet=not key))
     rows.append(_limits(headers.get("timelimit")))
     rows.append(_callbacks(headers, embed))
@@ -94,11 +96,13 @@ def tasks_of(signatures: Any) -> list[str]:
     return names
 
 
-def _published(letter: DeadLetter, headers: dict[str, Any]) -> Fact:
+def _published(holder: Holder, headers: dict[str, Any]) -> Fact:
     by = published_by(headers.get("origin"))
-    if letter.published_at is None:
+    if holder.published_at is None and isinstance(holder, OutboxMessage):
+        return Fact("Published", f"not yet{', written ' + by if by else ''}")
+    if holder.published_at is None:
         return Fact("Published", f"time not known{', ' + by if by else ''}", is_quiet=not by)
-    return Fact("Published", by, at=letter.published_at)
+    return Fact("Published", by, at=holder.published_at)
 
 
 def _moment(label: str, value: Any) -> Fact:

@@ -133,7 +133,7 @@ def _mark(kind: str, state: str) -> Mark:
 
 @register.simple_tag
 def badge(kind: str, state: str, suffix: str = "") -> SafeString:
-    """Draw a state: ``kind`` is letter, group or operation."""
+    """Draw a state: ``kind`` is letter, group, operation or outbox."""
     mark = _mark(kind, state)
     return format_html(
         '<span class="badge badge-{}">{}{}{}</span>', mark.colour, icon(mark.icon), mark.word, suffix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from console.states import GROUP_MARKS, LETTER_MARKS, OPERATION_MARKS, REASON_MARKS
+from console.states import GROUP_MARKS, LETTER_MARKS, OPERATION_MARKS, OUTBOX_MARKS, REASON_MARKS
 
 _COLOURS = (
     *(
@@ -35,6 +35,7 @@ def components(request: HttpRequest) -> HttpResponse:
         "letter_states": list(LETTER_MARKS),
         "group_states": list(GROUP_MARKS),
         "operation_states": list(OPERATION_MARKS),
+        "outbox_states": list(OUTBOX_MARKS),
         "reasons": list(REASON_MARKS),
         "running": [("done", 1661), ("died", 11), ("skipped", 16), ("waiting", 66), ("rest", 2553)],
         "stopped": [("done", 76), ("died", 24)],

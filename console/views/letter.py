@@ -132,7 +132,7 @@ def _page(
         "neighbours": neighbours,
         "newer_url": letter_url(neighbours.newer, q) if neighbours and neighbours.newer else "",
         "older_url": letter_url(neighbours.older, q) if neighbours and neighbours.older else "",
-        "notice_url": _notice_url(page.notice.href),
+        "notice_url": notice_url(page.notice.href),
         "letter_url": letter_url(letter, q),
         "live_url": request.get_full_path() if request.method == "GET" else letter_url(letter, q),
         "short_task": visible(short_task(letter.task), keep=""),
@@ -193,7 +193,8 @@ def _neighbours(letter: DeadLetter, q: str | None) -> tuple[Query | None, Neighb
     return searched, search.neighbours(letter, searched)
 
 
-def _notice_url(href: str) -> str:
+def notice_url(href: str) -> str:
+    """Return the address that a notice leads to: of "operation:214"; empty when to none."""
     kind, _, number = href.partition(":")
     return reverse(f"console:{kind}", args=[number]) if number else ""
 

@@ -28,7 +28,12 @@ def overview(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "overview": found,
         "sentence": overview_words.sentence(found, now=now),
-        "tiles": overview_words.tiles(found, letters_href=letters, groups_href=reverse("console:groups")),
+        "tiles": overview_words.tiles(
+            found,
+            letters_href=letters,
+            groups_href=reverse("console:groups"),
+            outbox_href=reverse("console:outbox"),
+        ),
         "in_progress": [progress_view.present(each, now=now) for each in found.in_progress],
         "by": by,
         "tallies": [

@@ -13,6 +13,7 @@ from django.utils import timezone
 from jobs import models, roles
 from jobs.models import DeadLetter, Operation
 from tests.factories import make_item, make_letter, make_operation
+from tests.web.outbox_rows import refused
 from tests.web.people import client_of, make_person
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +51,7 @@ def urls(letter, operation) -> list[str]:
         "<uuid:letter_id>": str(letter.uuid),
         "<int:group_id>": str(letter.group_id),
         "<int:operation_id>": str(operation.pk),
+        "<uuid:message_id>": str(refused().uuid),
         "<slug:action>": "resolve",
     }
     found = []

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.test import Client
 
-from console.states import GROUP_MARKS, LETTER_MARKS, OPERATION_MARKS, REASON_MARKS
+from console.states import MARKS, REASON_MARKS
 from tests.web.people import admin
 
 ROOT = Path(settings.BASE_DIR)
@@ -74,7 +74,7 @@ def test_every_icon_of_a_template_is_in_the_sprite(path):
 
 
 def test_every_icon_of_a_state_is_in_the_sprite():
-    marks = [*LETTER_MARKS.values(), *GROUP_MARKS.values(), *OPERATION_MARKS.values(), *REASON_MARKS.values()]
+    marks = [mark for marks in (*MARKS.values(), REASON_MARKS) for mark in marks.values()]
 
     assert {mark.icon for mark in marks} - ICONS == set()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import time_machine
-
 from django.urls import reverse
 
 from console.presenters import progress_view
@@ -79,7 +78,9 @@ def test_the_bar_never_leaves_its_track(done, total, parts, percent):
 @pytest.mark.django_db
 def test_the_overview_shows_who_told_lately():
     told().save()
-    told(task_id="later", task="shop.tasks.sync_stock", total=None, note="", updated_at=NOW).save()
+    told(
+        task_id="later", task="shop.tasks.sync_stock", total=None, note="", started_at=NOW, updated_at=NOW
+    ).save()
 
     text = tags(viewer().get("/")).text
 
@@ -88,7 +89,7 @@ def test_the_overview_shows_who_told_lately():
         "shop.tasks.import_feed feed of nordwind 340of 1,000 about 2 min 12 s left5 /s told 4 s ago" in text
     )
     assert "on celery@web-1" in text
-    assert text.index("sync_stock no note") < text.index("import_feed feed of nordwind")
+    assert text.index("import_feed feed of nordwind") < text.index("sync_stock no note")
 
 
 @pytest.mark.django_db

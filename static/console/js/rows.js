@@ -48,7 +48,7 @@ if (list) {
     if (isEverything) words.textContent = `All ${number(total)} that match are selected.`;
     else if (isWholePage) words.textContent = `${number(count)} on this page are selected.`.replace("1 on this page are", "1 on this page is");
     else words.textContent = `${number(count)} selected.`;
-    everything.hidden = !(isWholePage && total > known.length && !isEverything);
+    if (everything) everything.hidden = !(isWholePage && total > known.length && !isEverything);
     // All that match are named by the search, so the ids stay at home.
     known.forEach((tick) => { tick.name = isEverything ? "" : tick.dataset.row; });
     sayLive();

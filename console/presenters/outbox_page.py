@@ -1,0 +1,478 @@
+"""The outbox in words: is anything stuck, how old is the oldest, why, and what happens next."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models.functions import Now
+
+from console import times
+from console.presenters.letter_story import Notice
+from console.presenters.plain import count_of, duration, short_task, visible
+from jobs import conf
+from jobs.core.words import OutboxState
+from jobs.models import Lease, OutboxMessage
+from jobs.outbox import service
+from jobs.outbox.service import OutboxOverview, OutboxView
+
+RELAY_DUTY = "relay"
+# Only these lists hold what somebody can send now.
+RETRIED_VIEWS = frozenset({OutboxView.WAITING, OutboxView.STUCK})
+SEGMENTS: dict[OutboxView, str] = {
+    OutboxView.WAITING: "Waiting",
+    OutboxView.STUCK: "Stuck",
+    OutboxView.HELD: "Held for later",
+    OutboxView.GAVE_UP: "Given up",
+    OutboxView.PUBLISHED: "Sent",
+}
+_FILTER_WORDS: dict[OutboxView, str] = {
+    OutboxView.WAITING: "Messages to be sent as soon as the broker takes them, the longest waiting first.",
+    OutboxView.STUCK: "Due for more than a minute, or refused by the broker. They are tried again by themselves.",
+    OutboxView.HELD: "Their job starts so late that a broker would hand it out twice; sent when it is due.",
+    OutboxView.GAVE_UP: "Refused too often. Each is a dead letter now, with the reason publish failed.",
+    OutboxView.PUBLISHED: "Handed to the broker, newest first; kept for a while so that a lost job can be found.",
+}
+_WHEN_HEADS: dict[OutboxView, str] = {
+    OutboxView.HELD: "Due",
+    OutboxView.GAVE_UP: "Given up",
+    OutboxView.PUBLISHED: "Sent",
+}
+_KEY_LIMIT = 80
+_ERROR_LIMIT = 300
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure with its unit, and one fact."""
+
+    name: str
+    figure: str
+    unit: str
+    fact: str
+    href: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One list of the outbox; ``count`` is None where nobody counts."""
+
+    name: str
+    word: str
+    count: int | None
+    href: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One message in a list. ``kind`` is a name in ``states.OUTBOX_MARKS``."""
+
+    message: OutboxMessage
+    kind: str
+    key: str
+    when_at: datetime
+    about: str
+    next_at: datetime | None
+    next_words: str
+    can_retry: bool
+    is_dimmed: bool
+
+    @property
+    def short_id(self) -> str:
+        """The first eight characters of the id."""
+        return self.message.uuid.hex[:8]
+
+    @property
+    def version(self) -> str:
+        """What a poll compares: the row is drawn anew when it changes."""
+        message = self.message
+        return f"{self.kind}.{message.attempts}.{int(message.available_at.timestamp())}"
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Who carries the relay out; ``holder`` is empty when nobody does."""
+
+    holder: str
+    last_holder: str
+    last_seen_at: datetime | None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody carries it out."""
+        return bool(self.holder)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What stands above the list, and changes with each poll."""
+
+    overview: OutboxOverview
+    relay: Relay
+    sentence: str
+    notes: list[Notice]
+    tiles: list[Tile]
+
+    @property
+    def retry_words(self) -> str:
+        """The words of the button that asks for all that is stuck."""
+        return f"Retry {self.overview.stuck:,} stuck…"
+
+
+def relay() -> Relay:
+    """Read from the lease whether a runops carries the relay out; the database's clock decides."""
+    lease = Lease.objects.filter(duty=RELAY_DUTY).first()
+    if lease is None:
+        return Relay("", "", None)
+    is_held = Lease.objects.filter(duty=RELAY_DUTY, expires_at__gt=Now()).exclude(holder="").exists()
+    return Relay(lease.holder if is_held else "", lease.holder, lease.renewed_at)
+
+
+def status(*, letters_href: str, addresses: dict[OutboxView, str], now: datetime) -> Status:
+    """Read what stands above the list; ``addresses`` are those of the lists."""
+    found, running = service.overview(now=now), relay()
+    oldest = service.page(view=OutboxView.STUCK, limit=1, now=now).messages if found.stuck else []
+    return Status(
+        overview=found,
+        relay=running,
+        sentence=sentence(found, is_relay_running=running.is_running, now=now),
+        notes=_notes(found, running, oldest[0] if oldest else None, now=now),
+        tiles=_tiles(found, letters_href=letters_href, addresses=addresses, now=now),
+    )
+
+
+def sentence(overview: OutboxOverview, *, is_relay_running: bool, now: datetime) -> str:
+    """Say what a tired person has to know first."""
+    if not overview.pending:
+        if overview.held:
+            return (
+                f"Nothing waits to be sent; {count_of(overview.held, 'message')} {_is(overview.held)} held "
+                f"until {'its job is' if overview.held == 1 else 'their jobs are'} due."
+            )
+        return "Nothing waits: every message of a committed transaction has been sent."
+    wait = f"{count_of(overview.pending, 'message')} {'waits' if overview.pending == 1 else 'wait'}"
+    if not overview.stuck:
+        by = ". The relay sends what is due within a second" if is_relay_running else ""
+        return f"{wait} to be sent{by}."
+    stuck = f"{wait}; {overview.stuck:,} of them {_is(overview.stuck)} stuck"
+    if overview.stuck == overview.pending:
+        stuck = f"{wait} and {_is(overview.stuck)} stuck"
+    if overview.oldest_written_at is None:
+        return f"{stuck}."
+    the_oldest = "It" if overview.pending == 1 else "The oldest"
+    return f"{stuck}. {the_oldest} was written {times.ago(overview.oldest_written_at, now=now)}."
+
+
+def segments(
+    overview: OutboxOverview, *, chosen: OutboxView, addresses: dict[OutboxView, str]
+) -> list[Segment]:
+    """Return the lists with their counts; what was sent is not counted."""
+    counts = {
+        OutboxView.WAITING: overview.pending,
+        OutboxView.STUCK: overview.stuck,
+        OutboxView.HELD: overview.held,
+        OutboxView.GAVE_UP: overview.gave_up,
+    }
+    return [
+        Segment(view.value, word, counts.get(view), addresses[view], view == chosen)
+        for view, word in SEGMENTS.items()
+    ]
+
+
+def filter_words(view: OutboxView) -> str:
+    """Say what a list holds."""
+    return _FILTER_WORDS[view]
+
+
+def when_head(view: OutboxView) -> str:
+    """Return the head of the column of times."""
+    return _WHEN_HEADS.get(view, "Written")
+
+
+def about_head(view: OutboxView) -> str:
+    """Return the head of the column that explains."""
+    return {OutboxView.HELD: "Job starts", OutboxView.PUBLISHED: "How"}.get(view, "Last error")
+
+
+def row(message: OutboxMessage, *, view: OutboxView, is_relay_running: bool, now: datetime) -> Row:
+    """Put one message of the list ``view`` into words; dimmed when it has left that list."""
+    kind = service.view_of(message, now=now)
+    next_at, next_words = _next(message, kind, is_relay_running=is_relay_running, now=now)
+    return Row(
+        message=message,
+        kind=kind.value,
+        key=_second_line(message),
+        when_at=_when(message, kind),
+        about=about(message, kind, now=now),
+        next_at=next_at,
+        next_words=next_words,
+        can_retry=kind in RETRIED_VIEWS,
+        is_dimmed=kind != view and kind not in RETRIED_VIEWS,
+    )
+
+
+def about(message: OutboxMessage, kind: OutboxView, *, now: datetime) -> str:
+    """Return why it waits, when its job starts, or how it was sent."""
+    if kind == OutboxView.PUBLISHED:
+        return how_sent(message)
+    if kind == OutboxView.HELD and message.eta is not None:
+        return f"{times.clock(message.eta, now=now, seconds=True)} UTC"
+    return error_of(message)
+
+
+def error_of(message: OutboxMessage) -> str:
+    """Return the broker's last words, safe to read; empty when it has not answered with any."""
+    return visible(" ".join(message.last_error[:_ERROR_LIMIT].split()), keep="")
+
+
+def how_sent(message: OutboxMessage) -> str:
+    """Say who sent it and how long after it was written."""
+    by = "by the relay" if message.published_by == "relay" else "right after its commit"
+    if message.published_at is None or message.published_at < message.created_at:
+        return by
+    waited = (message.published_at - message.created_at).total_seconds()
+    words = duration(waited) if waited >= 1 else f"{max(1, round(waited * 1000))} ms"
+    return f"{by}, {words} after it was written"
+
+
+def _notes(
+    overview: OutboxOverview, running: Relay, oldest: OutboxMessage | None, *, now: datetime
+) -> list[Notice]:
+    notes = []
+    if not running.is_running:
+        notes.append(_relay_away(overview, running, now=now))
+    if oldest is not None and (why := _why(oldest)):
+        notes.append(why)
+    return notes
+
+
+def _why(oldest: OutboxMessage) -> Notice | None:
+    """Say why the first of what is stuck is; None when nobody has tried it yet."""
+    error = error_of(oldest)
+    if not error:
+        return None
+    if not oldest.attempts:
+        return Notice("amber", "warning", "The broker does not take messages.", f"It is tried again: {error}")
+    task = visible(short_task(oldest.task)[:_KEY_LIMIT], keep="") or "a message"
+    refused = "once" if oldest.attempts == 1 else count_of(oldest.attempts, "time")
+    return Notice("amber", "warning", f"The broker refused {task} {refused}.", error)
+
+
+def _relay_away(overview: OutboxOverview, running: Relay, *, now: datetime) -> Notice:
+    last = ""
+    if running.last_holder and running.last_seen_at is not None:
+        last = f" {visible(running.last_holder[:120], keep='')} did until {times.ago(running.last_seen_at, now=now)}."
+    start = " Start one: manage.py runops."
+    if overview.pending or overview.held:
+        return Notice(
+            "red",
+            "stopped",
+            "The relay does not run.",
+            f"No runops carries it out, so what waits here stays.{last}{start}",
+        )
+    return Notice(
+        "amber",
+        "warning",
+        "The relay does not run.",
+        "Messages still leave right after their commit, but what a crash or an outage of the broker leaves "
+        f"behind would stay.{last}{start}",
+    )
+
+
+def _tiles(
+    overview: OutboxOverview, *, letters_href: str, addresses: dict[OutboxView, str], now: datetime
+) -> list[Tile]:
+    figure, unit = lag_figure(overview.lag_seconds)
+    since = overview.oldest_due_at
+    return [
+        Tile(
+            "Waiting",
+            f"{overview.pending:,}",
+            "",
+            "nothing is to be sent" if not overview.pending else "to be sent",
+            addresses[OutboxView.WAITING],
+        ),
+        Tile(
+            "Held for later",
+            f"{overview.held:,}",
+            "",
+            "no job starts much later"
+            if overview.next_held_at is None
+            else f"next due {times.ago(overview.next_held_at, now=now)}",
+            addresses[OutboxView.HELD],
+        ),
+        Tile(
+            "Stuck",
+            f"{overview.stuck:,}",
+            "",
+            "of those waiting" if overview.stuck else "nothing is refused or late",
+            addresses[OutboxView.STUCK],
+            "worse" if overview.stuck else "",
+        ),
+        Tile(
+            "Lag",
+            figure,
+            unit,
+            "nothing is late"
+            if since is None
+            else f"due since {times.clock(since, now=now, seconds=True)} UTC",
+            tone="worse" if overview.lag_seconds >= _MINUTE.total_seconds() else "",
+        ),
+        Tile(
+            "Given up",
+            f"{overview.gave_up:,}",
+            "",
+            _given_up(overview.gave_up),
+            addresses[OutboxView.GAVE_UP],
+        ),
+    ]
+
+
+def lag_figure(seconds: float) -> tuple[str, str]:
+    """Return a lag in seconds and its unit: ("0.4", "s"), ("252", "s")."""
+    return (f"{seconds:.1f}" if 0 < seconds < 10 else f"{seconds:,.0f}"), "s"
+
+
+def _next(
+    message: OutboxMessage, kind: OutboxView, *, is_relay_running: bool, now: datetime
+) -> tuple[datetime | None, str]:
+    if kind == OutboxView.PUBLISHED:
+        return None, "–"
+    if kind == OutboxView.GAVE_UP:
+        return None, "none"
+    if message.available_at > now:
+        return message.available_at, ""
+    return None, "now" if is_relay_running else "when the relay runs"
+
+
+def _when(message: OutboxMessage, kind: OutboxView) -> datetime:
+    if kind == OutboxView.PUBLISHED and message.published_at is not None:
+        return message.published_at
+    if kind in {OutboxView.HELD, OutboxView.GAVE_UP}:
+        return message.available_at
+    return message.created_at
+
+
+@dataclass(frozen=True, slots=True)
+class Foot:
+    """How many are shown of how many, and how many there are now; None where nobody counts."""
+
+    number: int
+    total: int | None
+    total_now: int | None
+    href: str = ""
+
+    @property
+    def words(self) -> str:
+        """Say what the table holds."""
+        if self.total is None:
+            return f"{count_of(self.number, 'message')} on this page"
+        return f"{self.number:,} of {self.total:,}"
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the list is longer or shorter than when the page was drawn."""
+        return self.total_now is not None and self.total_now != self.total
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """What would be in an empty list, why it is not, and the step that helps."""
+
+    icon: str
+    headline: str
+    text: str
+    href: str = ""
+    link: str = ""
+
+
+def empty(view: OutboxView, found: Status, *, text: str, path: str) -> Empty:
+    """Say why a list is empty."""
+    if text:
+        shown = visible(text[:_KEY_LIMIT], keep="")
+        return Empty(
+            "search",
+            "No message here is of that name",
+            f"No task, queue, job id or idempotency key in this list is {shown}, as a whole. "
+            "A message that was sent is in the list Sent for a while; a job that died is a dead letter.",
+            path,
+            "Show all that wait",
+        )
+    headline, why = {
+        OutboxView.WAITING: (
+            "Nothing waits",
+            "A job that is enqueued inside a transaction is written here with it, and leaves within a second of "
+            "its commit. It stays only while the broker does not take it. Everything has been sent.",
+        ),
+        OutboxView.STUCK: (
+            "Nothing is stuck",
+            "A message that is due for more than a minute, or that the broker has refused, appears here with "
+            "the reason.",
+        ),
+        OutboxView.HELD: (
+            "Nothing is held",
+            "A job that starts further ahead than half the broker's visibility timeout waits here until then, "
+            "because the broker would hand it out twice. None does.",
+        ),
+        OutboxView.GAVE_UP: (
+            "Nothing was given up",
+            f"A message that the broker refuses {max_attempts()} times appears here, and becomes a dead letter "
+            "with the reason publish failed.",
+        ),
+        OutboxView.PUBLISHED: (
+            "Nothing was sent lately",
+            "What leaves the outbox is kept here for a while. No job was enqueued inside a transaction in that "
+            "time: those enqueued outside of one go to the broker directly.",
+        ),
+    }[view]
+    return Empty("done" if view in RETRIED_VIEWS else "upload", headline, why)
+
+
+def rows_of(ids: Sequence[uuid.UUID]) -> list[OutboxMessage]:
+    """Return the messages with these ids, without what no list shows."""
+    return [
+        message
+        for using in conf.current().outbox_databases
+        for message in OutboxMessage.objects.using(using).filter(uuid__in=ids).defer(*service.HEAVY_COLUMNS)
+    ]
+
+
+def retry_sentences(overview: OutboxOverview, *, is_relay_running: bool) -> list[str]:
+    """Say what a retry of all that is stuck does."""
+    who = "The relay" if is_relay_running else "The relay, which does not run now,"
+    return [
+        f"{who} sends {'it' if overview.stuck == 1 else 'them'} with its next batch, not after the pause of each.",
+        f"A message that the broker refuses once more counts one more try; after {max_attempts()} it is given up "
+        "and becomes a dead letter. An outage of the broker counts no try.",
+    ]
+
+
+def _second_line(message: OutboxMessage) -> str:
+    text = message.idempotency_key or message.task_id
+    shown = visible(text[:_KEY_LIMIT], keep="")
+    return f"{shown}…" if len(text) > _KEY_LIMIT else shown
+
+
+def _given_up(number: int) -> str:
+    if not number:
+        return "no message was refused too often"
+    return "a dead letter now" if number == 1 else "dead letters now"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def max_attempts() -> int:
+    """Return after how many refusals a message is given up."""
+    return conf.current().outbox_max_attempts
+
+
+def is_over(message: OutboxMessage) -> bool:
+    """Whether nothing more happens to it here."""
+    return message.state != OutboxState.PENDING
