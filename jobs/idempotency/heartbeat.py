@@ -98,8 +98,10 @@ class Heart:
             return errand
 
     def stop(self) -> None:
-        """End the thread and close its connections; the next use starts another."""
+        """End the thread, forget what it had to do and close its connections; the next use starts another."""
         with self._changed:
+            self._leases.clear()
+            self._errands.clear()
             thread, self._thread = self._thread, None
             self._is_stopping = True
             self._changed.notify_all()

@@ -8,6 +8,7 @@ machines may differ.
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -76,11 +77,12 @@ class Ledger:
         self._now = now
         self._table = self.connection.ops.quote_name(IdempotencyRecord._meta.db_table)
 
-    def insert(self, claimant: Claimant, *, holder: str, lease_seconds: float) -> bool:
-        """Claim a key that the ledger does not know, with token 1; return False when it knows it.
+    def insert(self, claimant: Claimant, *, holder: str, lease_seconds: float) -> int | None:
+        """Claim a key that the ledger does not know; return the token, or None when it knows it.
 
-        On PostgreSQL also False, and at once, while another transaction is changing the key.
+        On PostgreSQL also None, and at once, while another transaction is changing the key.
         """
+        token = _first_token()
         now, now_values = self._moment()
         until, until_values = self._moment(lease_seconds)
         marks = ["%s"] * len(_COLUMNS)
@@ -89,14 +91,14 @@ class Ledger:
         marks[_COLUMNS.index("lease_expires_at")] = until
         values = [
             *(self._task, self._key, LedgerState.RUNNING.value),
-            *(claimant.task_id, claimant.attempt, claimant.replay, holder, 1),
+            *(claimant.task_id, claimant.attempt, claimant.replay, holder, token),
             *until_values,
             *(0, None),
             *(*now_values, *now_values),
             None,
             *now_values,
         ]
-        return self._insert(marks, values)
+        return token if self._insert(marks, values) else None
 
     def read(self) -> Row | None:
         """Read the key, or None when there is none."""
@@ -186,7 +188,7 @@ class Ledger:
             marks[_COLUMNS.index(column)] = now
         values = [
             *(self._task, self._key, LedgerState.FREE.value),
-            *(claimant.task_id, claimant.attempt, claimant.replay, "", 1),
+            *(claimant.task_id, claimant.attempt, claimant.replay, "", _first_token()),
             *(None, 0, None),
             *(*now_values, *now_values),
             None,
@@ -264,6 +266,11 @@ class Ledger:
         if self.connection.vendor != "postgresql":
             return "1 = 1", []
         return "pg_try_advisory_xact_lock(%s)", [_lock_number(self._task, self._key)]
+
+
+def _first_token() -> int:
+    """Return where the tokens of a new row begin: not where those of a deleted one of this key did."""
+    return random.getrandbits(48)
 
 
 def _lock_number(task: str, key: str) -> int:

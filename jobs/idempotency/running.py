@@ -238,8 +238,9 @@ class _Run:
         ledger, claimant = self.ledger, self.claimant
         holder = clean_name(f"{_host}:{os.getpid()}")
         for _ in range(CLAIM_ROUNDS):
-            if ledger.insert(claimant, holder=holder, lease_seconds=self.lease_seconds):
-                return 1
+            token = ledger.insert(claimant, holder=holder, lease_seconds=self.lease_seconds)
+            if token is not None:
+                return token
             row = ledger.read()
             if row is None:
                 continue

@@ -236,6 +236,7 @@ def test_a_replay_under_the_old_id_counts_its_attempts_anew(database, atomic):
 
 def test_a_lease_that_ran_out_is_taken_over_and_the_former_holder_is_refused(database, caplog):
     elsewhere = Elsewhere()
+    token = record().lease_token
     expire()
 
     assert copy(Body("sent here"), task_id="b") == "sent here"
@@ -243,7 +244,18 @@ def test_a_lease_that_ran_out_is_taken_over_and_the_former_holder_is_refused(dat
     assert elsewhere.end() == "sent elsewhere"
     assert "it had lost its lease while it ran: its key is held by job b" in caplog.text
     line = record()
-    assert (line.task_id, line.result, line.lease_token) == ("b", '"sent here"', 2)
+    assert (line.task_id, line.result, line.lease_token) == ("b", '"sent here"', token + 1)
+
+
+def test_a_run_whose_row_was_deleted_does_not_complete_anothers(database):
+    elsewhere = Elsewhere()
+    IdempotencyRecord.objects.all().delete()
+    other = Elsewhere(task_id="b")
+
+    assert elsewhere.end() == "sent elsewhere"
+
+    assert (record().state, record().task_id) == (LedgerState.RUNNING, "b")
+    other.end()
 
 
 def test_a_copy_that_lost_its_lease_to_the_same_job_ends_without_going_on(database):
