@@ -101,7 +101,16 @@ def test_paths_named_in_the_text_exist(document: Path) -> None:
 def test_commands_named_in_the_text_exist(document: Path) -> None:
     text = document.read_text()
     commands = {path.stem for path in ROOT.glob("*/management/commands/*.py")}
-    django = {"changepassword", "check", "migrate", "shell", "createsuperuser", "makemigrations"}
+    django = {
+        "changepassword",
+        "check",
+        "createsuperuser",
+        "makemigrations",
+        "migrate",
+        "shell",
+        "startapp",
+        "test",
+    }
     make = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
     assert set(re.findall(r"manage\.py ([a-z_]+)", text)) - commands - django == set()

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-SETTINGS = """
-SECRET_KEY = "only for tests"
-USE_TZ = True
-INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "jobs", "shop"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-BROKER_URL = "redis://127.0.0.1:1/0"
-CELERY_TASK_ACKS_LATE = True
-"""
-CELERY = """
-import os
-from celery import Celery
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "site_settings")
-app = Celery("site")
-app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()
-app.set_default()
-"""
+from tests.scratch_project import SETTINGS, Project
+
 OLD_TASKS = '''"""What the shop does later."""
 
 import logging
@@ -46,73 +26,6 @@ logger = logging.getLogger("shop")
 def old(): # kept as it is
     return   os.sep, settings, prices, timedelta
 '''
-
-
-class Project:
-    """A Django project in a directory, with one application."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.app = path / "shop"
-        self.app.mkdir()
-        (self.app / "__init__.py").touch()
-        (path / "site_settings.py").write_text(SETTINGS)
-        (path / "site_celery.py").write_text(CELERY)
-        self.write("conftest.py", "import site_celery\npytest_plugins = ['jobs.testing']\n")
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="") as file:
-            file.write(text)
-        return path
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))},
-            "PYTHONPATH": os.pathsep.join([str(self.path), str(ROOT)]),
-            "DJANGO_SETTINGS_MODULE": "site_settings",
-        }
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=False,
-        )
-
-    def startjob(self, *arguments: str) -> str:
-        """Run the command, which must succeed, and return what it says."""
-        done = self.run("-m", "django", "startjob", *arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def refused(self, *arguments: str) -> str:
-        """Run the command, which must refuse, and return its sentence."""
-        before = self.files()
-        done = self.run("-m", "django", "startjob", *arguments)
-        assert done.returncode == 1, done.stdout
-        assert "Traceback" not in done.stderr
-        assert self.files() == before
-        return done.stderr.strip()
-
-    def files(self) -> dict[str, bytes]:
-        return {
-            str(path.relative_to(self.path)): path.read_bytes()
-            for path in self.path.rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts
-        }
-
-    def lints(self, *names: str) -> str:
-        """Return what ruff says of files: unused names, order of imports, line length, format."""
-        check = self.run(
-            *("-m", "ruff", "check", "--isolated", "--quiet", "--select", "B,E,F,I,RET,SIM,UP,W"),
-            *("--config", 'lint.isort.known-first-party=["shop"]', *names),
-        )
-        form = self.run("-m", "ruff", "format", "--isolated", "--diff", *names)
-        return check.stdout + check.stderr + form.stdout
 
 
 @pytest.fixture
@@ -277,11 +190,8 @@ def test_what_it_writes_passes_its_own_test_under_pytest_and_under_django(
     project.startjob("shop.send_receipt")
     project.startjob("shop.charge_order", "--key", "charge:{day}:{order_id}", "--queue", "long")
 
-    by_pytest = project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:playwright", "shop")
-    by_django = project.run(
-        "-c",
-        "import site_celery; from django.core.management import execute_from_command_line as e; e(['manage.py', 'test', 'shop'])",
-    )
+    by_pytest = project.pytest("shop")
+    by_django = project.django_test("shop")
 
     assert "8 passed" in by_pytest.stdout, by_pytest.stdout + by_pytest.stderr
     assert "Ran 8 tests" in by_django.stderr, by_django.stderr
@@ -294,7 +204,7 @@ def test_the_test_it_writes_fails_when_the_job_forgets_its_key(project: Project)
     path = project.app / "tasks.py"
     path.write_text(path.read_text().replace('    idempotency_key="receipt:{receipt_id}",\n', ""))
 
-    done = project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:playwright", "shop")
+    done = project.pytest("shop")
 
     assert "2 failed, 2 passed" in done.stdout
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 from celery import Celery, _state
 from celery.app.amqp import AMQP
-from celery.app.base import PendingConfiguration
+from celery.app.base import PendingConfiguration  # type: ignore[attr-defined]
 from celery.app.utils import Settings
 from celery.backends.base import DisabledBackend
 from celery.backends.cache import CacheBackend

@@ -1,0 +1,105 @@
+"""A Django project in a directory of its own, as the users of this product have one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = """
+SECRET_KEY = "only for tests"
+USE_TZ = True
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "jobs", "shop"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+BROKER_URL = "redis://127.0.0.1:1/0"
+CELERY_TASK_ACKS_LATE = True
+"""
+CELERY = """
+import os
+from celery import Celery
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "site_settings")
+app = Celery("site")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+app.set_default()
+"""
+
+
+class Project:
+    """A Django project in a directory, with one application."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.app = path / "shop"
+        self.app.mkdir()
+        (self.app / "__init__.py").touch()
+        (path / "site_settings.py").write_text(SETTINGS)
+        (path / "site_celery.py").write_text(CELERY)
+        self.write("conftest.py", "import site_celery\npytest_plugins = ['jobs.testing']\n")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="") as file:
+            file.write(text)
+        return path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))},
+            "PYTHONPATH": os.pathsep.join([str(self.path), str(ROOT)]),
+            "DJANGO_SETTINGS_MODULE": "site_settings",
+        }
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+
+    def pytest(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run pytest as a user would, without the plugins of this repository's own tests."""
+        return self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:playwright", *arguments)
+
+    def django_test(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``manage.py test``."""
+        run = "import site_celery; from django.core.management import execute_from_command_line as run; run"
+        return self.run("-c", f"{run}({['manage.py', 'test', *arguments]!r})")
+
+    def startjob(self, *arguments: str) -> str:
+        """Run the command, which must succeed, and return what it says."""
+        done = self.run("-m", "django", "startjob", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def refused(self, *arguments: str) -> str:
+        """Run the command, which must refuse, and return its sentence."""
+        before = self.files()
+        done = self.run("-m", "django", "startjob", *arguments)
+        assert done.returncode == 1, done.stdout
+        assert "Traceback" not in done.stderr
+        assert self.files() == before
+        return done.stderr.strip()
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.path)): path.read_bytes()
+            for path in self.path.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+
+    def lints(self, *names: str, own: tuple[str, ...] = ("shop",), width: int = 88) -> str:
+        """Return what ruff says of files: unused names, order of imports, line length, format."""
+        check = self.run(
+            *("-m", "ruff", "check", "--isolated", "--quiet", "--select", "B,E,F,I,RET,SIM,UP,W"),
+            f"--line-length={width}",
+            *("--config", f"lint.isort.known-first-party={list(own)!r}", *names),
+        )
+        form = self.run("-m", "ruff", "format", "--isolated", f"--line-length={width}", "--diff", *names)
+        return check.stdout + check.stderr + form.stdout
