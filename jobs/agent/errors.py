@@ -51,13 +51,21 @@ def describe_raised(exc: Any, traceback: object) -> WireError:
     """
     error = describe(exc, traceback)
     written = _last_error(traceback)
-    if written is None or type(exc).__module__ != "builtins" or written[0] == error.type:
+    if written is None or not _is_a_base(type(exc)) or written[0] == error.type:
         return error
     return WireError(
         type=written[0],
         message=(written[1] or error.message)[:MESSAGE_LIMIT_CHARS],
         traceback=error.traceback,
     )
+
+
+def _is_a_base(kind: type) -> bool:
+    """Return whether others derive from the class, so that it may stand for one that could not travel.
+
+    Those are Python's own, and whichever says of itself whether it is permanent.
+    """
+    return kind.__module__ == "builtins" or "permanent" in vars(kind)
 
 
 def _last_error(traceback: object) -> tuple[str, str] | None:

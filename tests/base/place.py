@@ -1,0 +1,93 @@
+"""A worker of the shop with a database of its own, and what its jobs wrote down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from celery.result import AsyncResult
+
+from jobs.agent import wire
+from tests.agent.fleet import ROOT, Worker
+from tests.base import shop
+from tests.servers import wait_until
+
+
+class Place(Worker):
+    """A worker of ``tests.base.shop``; ``shop`` is its application as a client has it."""
+
+    shop: Celery
+
+    def prepare(self) -> Place:
+        """Make the database, and the client's side."""
+        self.environment.update(self.variables)
+        self.backend = self.broker_url
+        self.program = ("celery", "-A", "tests.base.shop")
+        self.queue = "celery,critical,news"
+        self.shop = shop.create(self.broker_url, self.broker_url)
+        subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+            env={**os.environ, **self.environment},
+            cwd=ROOT,
+            check=True,
+            timeout=120,
+        )
+        return self
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {
+            "SECRET_KEY": "only for tests",
+            "JOBS_DATA_DIR": str(self.directory),
+            "JOBS_PREFLIGHT": "off",
+            "DATABASE_URL": f"sqlite:///{self.directory / 'db.sqlite3'}",
+            "BROKER_URL": self.broker_url,
+        }
+
+    def task(self, name: str) -> Any:
+        return self.shop.tasks[f"base.{name}"]
+
+    def said(self, what: str = "", *, of: str = "") -> list[dict[str, Any]]:
+        """Return the lines that jobs wrote, of one job or all, in order."""
+        with self.redis() as client:
+            lines = [json.loads(line) for line in client.lrange(shop.LINES, 0, -1)]
+        return [line for line in lines if (not what or line["what"] == what) and (not of or line["id"] == of)]
+
+    def outcome(self, result: AsyncResult[Any], *, seconds: float = 60) -> Any:
+        """Wait for a job's end; return its result, or the exception that it ended with."""
+        wait_until(
+            result.ready, seconds=seconds, what=f"job {result.id} to end ({self.log}, it is {result.state})"
+        )
+        return result.result
+
+    def death_of(self, result: AsyncResult[Any], *, seconds: float = 60) -> wire.Record:
+        """Wait for the job's death; there is one."""
+        wait_until(
+            lambda: self.records_of(result.id), seconds=seconds, what=f"a death of {result.id} ({self.log})"
+        )
+        (record,) = self.records_of(result.id)
+        assert record.kind == "death"
+        return record
+
+    def settle(self, *, seconds: float = 60) -> None:
+        """Wait until the broker has nothing left: no job waits or runs."""
+
+        def is_empty() -> bool:
+            with self.redis() as client:
+                return not any(client.llen(name) for name in self.queue.split(",")) and not client.hlen(
+                    "unacked"
+                )
+
+        wait_until(is_empty, seconds=seconds, what=f"the broker to be empty ({self.log})")
+
+
+def place(directory: Path, broker_url: str, pool: str) -> Place:
+    """Return a running worker with the pool."""
+    made = Place(pool=pool, broker_url=broker_url, directory=directory)
+    made.prepare().start()
+    return made

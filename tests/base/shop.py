@@ -1,0 +1,275 @@
+"""The application of the workers under test: a job for each thing that a Job promises."""
+
+from __future__ import annotations
+
+import contextlib
+import email.message
+import functools
+import json
+import os
+import signal
+import time
+import urllib.error
+from typing import Any
+
+import django
+import redis
+from celery import Celery, chain, group
+from celery.exceptions import SoftTimeLimitExceeded
+from kombu import Exchange, Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+django.setup()
+
+from django.db import transaction  # noqa: E402 - needs Django's settings
+
+from jobs import Job, PermanentError, TransientError  # noqa: E402
+from jobs.agent import attach  # noqa: E402
+
+LINES = "test:lines"
+
+
+class Refused(PermanentError):
+    """Cannot travel between processes: its arguments are not what its class takes."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(f"{code} {why}")
+        self.held = lambda: None
+
+
+class TooLate(PermanentError):
+    """Names its own reason."""
+
+    dead_letter_reason = "expired"
+
+
+class Invented(PermanentError):
+    """Names a reason that there is not."""
+
+    dead_letter_reason = "gremlins"
+
+
+class Quick(Job):
+    """Waits little between attempts, so that tests do not."""
+
+    backoff_base_seconds = 0.05
+    backoff_factor = 1
+    backoff_cap_seconds = 0.05
+
+
+def create(broker_url: str, backend: str | None = None) -> Celery:
+    """Return the application, as a worker or as a client uses it."""
+    app = Celery("base", broker=broker_url, backend=backend, set_as_current=False)
+    app.conf.update(
+        accept_content=["json"],
+        broker_connection_retry_on_startup=True,
+        broker_transport_options={"visibility_timeout": 3600, "socket_timeout": 10},
+        result_extended=True,
+        worker_prefetch_multiplier=1,
+        worker_send_task_events=False,
+        task_queues=[
+            Queue("celery", Exchange("celery"), routing_key="celery"),
+            Queue("critical", Exchange("critical"), routing_key="critical"),
+            Queue("news", Exchange("topics", type="topic"), routing_key="news.#"),
+        ],
+    )
+    attach(app)
+    _add_tasks(app)
+    return app
+
+
+def write(job: Job, what: str, **more: Any) -> None:
+    """Add a line about the running attempt to a list in the broker's Redis."""
+    url = job.app.conf.broker_url
+    request = job.request
+    line = {
+        "what": what,
+        "id": request.id,
+        "attempt": request.retries,
+        "headers": request.headers or {},
+        "delivery": request.delivery_info,
+        **more,
+    }
+    with redis.Redis.from_url(url, socket_timeout=10) as client:
+        client.rpush(LINES, json.dumps(line, default=str))
+
+
+def _http_error(header: str) -> urllib.error.HTTPError:
+    headers = email.message.Message()
+    headers["retry-after"] = header
+    return urllib.error.HTTPError("http://shop.test/", 429, "Too many", headers, None)
+
+
+def _add_tasks(app: Celery) -> None:  # noqa: C901 - a list of jobs
+    errors = {
+        "value": lambda: ValueError("no such order"),
+        "permanent": lambda: PermanentError("the card has expired"),
+        "refused": lambda: Refused(4, "declined"),
+        "too late": lambda: TooLate("the sale is over"),
+        "invented": lambda: Invented("who knows"),
+        "soft": lambda: SoftTimeLimitExceeded(),
+        "after": lambda: TransientError("busy", retry_after=1),
+        "http": lambda: _http_error("1"),
+        "hostile": lambda: _http_error("-5, Mon, soon"),
+    }
+
+    # Of this application alone: tests make several of them in one process.
+    task = functools.partial(app.task, shared=False, base=Quick, bind=True)
+
+    @task(name="base.fails", max_attempts=3)
+    def fails(self: Job, kind: str, times: int = 99, *, key: str = "") -> str:
+        write(self, "start", at=time.time())
+        if self.request.retries < times:
+            raise errors[kind]()
+        return "done"
+
+    @task(name="base.fails_once", max_attempts=1)
+    def fails_once(self: Job, kind: str) -> None:
+        raise errors[kind]()
+
+    @task(name="base.by_hand", max_attempts=3)
+    def by_hand(self: Job, how: str, times: int = 1) -> str:
+        write(self, "start", at=time.time())
+        if self.request.retries >= times:
+            return "done"
+        if how == "plain":
+            raise self.retry()
+        if how == "countdown":
+            raise self.retry(countdown=0)
+        if how == "only one":
+            raise self.retry(exc=ValueError("enough"), max_retries=0)
+        if how == "swallowed":
+            with contextlib.suppress(Exception):  # the mistake under test
+                self.retry(countdown=0.2)
+            write(self, "went on")
+            return "went on"
+        if how == "swallowed, then fails":
+            try:
+                self.retry(countdown=0.2)
+            except Exception:  # noqa: BLE001 - the mistake under test
+                raise KeyError("later") from None
+        if how == "not thrown":
+            self.retry(countdown=0.2, throw=False)
+            return "first"
+        if how == "in a block":
+            with transaction.atomic():
+                raise self.retry(countdown=0)
+        if how == "autocommit after":
+            with transaction.atomic():
+                other.delay(self.request.id)
+                raise self.retry(countdown=0)
+        raise AssertionError(how)
+
+    @task(name="base.other")
+    def other(self: Job, of: str) -> str:
+        write(self, "other", of=of)
+        return of
+
+    @task(name="base.enqueues")
+    def enqueues(self: Job, ending: str) -> None:
+        with transaction.atomic():
+            other.delay(self.request.id)
+            if ending == "error":
+                raise PermanentError("rolled back")
+
+    @task(name="base.replaces")
+    def replaces(self: Job, how: str) -> Any:
+        write(self, "start")
+        signature = {
+            "job": lambda: add.s(20, 1),
+            "chain": lambda: chain(add.s(10, 1), add.s(10)),
+            "group": lambda: group(add.s(1, 1), add.s(2, 2)),
+        }[how]()
+        if self.request.id:
+            with transaction.atomic():
+                return self.replace(signature)
+        return None
+
+    @task(name="base.add", idempotency_key=None)
+    def add(self: Job, x: int, y: int) -> int:
+        write(self, "add", x=x, y=y, stamps=self.request.stamps)
+        return x + y
+
+    @task(name="base.add_flaky", max_attempts=3)
+    def add_flaky(self: Job, x: int, y: int) -> int:
+        write(self, "add_flaky", x=x, y=y, stamps=self.request.stamps)
+        if self.request.retries == 0:
+            raise ConnectionError("try again")
+        return x + y
+
+    @task(name="base.keyed", idempotency_key="sum:{x}:{y}")
+    def keyed(self: Job, x: int, y: int = 1) -> int:
+        write(self, "keyed", x=x, y=y)
+        return x + y
+
+    @task(name="base.keyed_flaky", idempotency_key="f:{x}", max_attempts=3)
+    def keyed_flaky(self: Job, x: int) -> int:
+        write(self, "start")
+        if self.request.retries == 0:
+            raise ConnectionError("try again")
+        return x
+
+    @task(name="base.unkept", idempotency_key="u:{x}")
+    def unkept(self: Job, x: int) -> str:
+        write(self, "unkept")
+        return "x" * 70_000
+
+    @task(name="base.slow", idempotency_key="slow:{x}", max_attempts=2)
+    def slow(self: Job, x: int, seconds: float) -> str:
+        write(self, "start", at=time.time())
+        time.sleep(seconds)
+        write(self, "end", at=time.time())
+        return "slow"
+
+    @task(name="base.total")
+    def total(self: Job, numbers: list[int]) -> int:
+        write(self, "total", numbers=numbers)
+        return sum(numbers)
+
+    @task(name="base.note_error")
+    def note_error(self: Job, failed_id: str) -> None:
+        write(self, "error", of=failed_id)
+
+    @task(name="base.recursive")
+    def recursive(self: Job, depth: int) -> int:
+        write(self, "depth", depth=depth)
+        return 0 if depth == 0 else 1 + self(depth - 1)
+
+    @task(name="base.retries_then_dies", idempotency_key="k:{x}")
+    def retries_then_dies(self: Job, x: int) -> str:
+        write(self, "start")
+        if self.request.retries == 0:
+            self.retry(countdown=2, throw=False)
+            time.sleep(0.5)  # so that the parent has seen the start
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "second"
+
+    @task(name="base.loses_broker", max_attempts=3)
+    def loses_broker(self: Job) -> None:
+        write(self, "start")
+        url = "redis://127.0.0.1:1/0"
+        self.app.conf.task_publish_retry = False
+        self.app.conf.broker_write_url = url
+        self.app.amqp.__dict__.pop("_producer_pool", None)
+        self.app.pool.force_close_all()
+        self.app._pool = None
+        self.app.amqp._producer_pool = None
+        raise LookupError("the first error")
+
+    @task(name="base.progresses")
+    def progresses(self: Job, seconds: float, *, fails: bool = False) -> None:
+        for done in range(5):
+            self.progress(done, 5, f"step {done}")
+            time.sleep(seconds)
+        if fails:
+            raise PermanentError("stopped half way")
+
+    @task(name="base.one_argument")
+    def one_argument(self: Job, x: int) -> int:
+        return x
+
+
+app = create(
+    os.environ.get("BROKER_URL", "memory://"),
+    os.environ.get("RESULT_BACKEND") or os.environ.get("BROKER_URL"),
+)
