@@ -14,6 +14,7 @@ from jobs.operations import (
     Actor,
     OperationRefused,
     Selection,
+    batches,
     cancel,
     continue_stage,
     pause,
@@ -99,6 +100,36 @@ def test_what_died_after_the_freeze_is_not_sent_so_a_replay_that_dies_again_ends
 
     assert operation.outcome == "Of 2 replayed: 2 died again in 1 group"
     assert set(DeadLetter.objects.values_list("state", "replays")) == {("dead", 1)}
+
+
+def test_a_batch_ends_before_its_messages_are_too_much_for_the_memory(
+    carrier, clock, broker, monkeypatch
+) -> None:
+    for number, size in enumerate((100, 3_000, 3_000, 9_000, 100)):
+        make_letter(kwargs={"order_id": number, "text": "x" * size}, death=False)
+    operation = replay(clock)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 12_000)
+
+    carrier.until(lambda: len(queued(broker)) == 5)
+
+    numbers = OperationItem.objects.filter(operation=operation).order_by("pk").values_list("batch", flat=True)
+    # The fourth is larger than a batch may be, and goes by itself.
+    assert list(numbers) == [1, 1, 3, 4, 5]
+
+
+def test_a_letter_without_its_message_is_refused_and_holds_up_nothing(carrier, clock, broker) -> None:
+    lost, _ = letters(2)
+    lost.message.delete()
+    operation = replay(clock)
+
+    carrier.until(lambda: len(queued(broker)) == 1)
+    report_done(take_all(broker)[0], now=clock.now)
+    carrier.until_ended(operation)
+
+    why = "Its message is not there any more, so there is nothing to send."
+    assert operation.outcome == f"Of 2 replayed: 1 done, 1 cannot be replayed. {why}"
+    refused = OperationItem.objects.get(operation=operation, letter=lost)
+    assert (refused.state, refused.detail) == ("refused", why)
 
 
 def test_two_operations_on_the_same_letters_send_each_once_and_name_the_other(carrier, clock, broker) -> None:
@@ -320,7 +351,6 @@ def test_a_late_outcome_of_an_unknown_item_still_counts(carrier, clock, broker) 
 def test_a_batch_cut_off_by_a_crash_is_sent_once(carrier, clock, broker, monkeypatch, crash_after) -> None:
     letters(4)
     operation = replay(clock)
-    from jobs.operations import replaying
 
     class Crash(Exception): ...
 
@@ -329,9 +359,9 @@ def test_a_batch_cut_off_by_a_crash_is_sent_once(carrier, clock, broker, monkeyp
 
     with monkeypatch.context() as patch:
         if crash_after == "claim":
-            patch.setattr(replaying, "send", crash)
+            patch.setattr(batches, "send", crash)
         else:
-            patch.setattr(replaying.Replaying, "_note_sent", crash)
+            patch.setattr(batches.Batches, "_note_sent", crash)
         with pytest.raises(Crash):
             carrier.until(lambda: False)
     assert OperationBatch.objects.get().operation == operation
@@ -360,7 +390,6 @@ def test_jobs_that_ended_before_their_batch_was_noted_are_not_sent_again(
 ) -> None:
     letters(3)
     operation = replay(clock)
-    from jobs.operations import replaying
 
     class Crash(Exception): ...
 
@@ -368,7 +397,7 @@ def test_jobs_that_ended_before_their_batch_was_noted_are_not_sent_again(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(replaying.Replaying, "_note_sent", crash)
+        patch.setattr(batches.Batches, "_note_sent", crash)
         with pytest.raises(Crash):
             carrier.until(lambda: False)
     first, *others = take_all(broker)
@@ -390,25 +419,22 @@ def test_a_batch_that_cannot_be_finished_holds_up_no_other_operation(
     letters(2)
     letters(2, queue="default")
     broken = replay(clock, "queue:critical")
-    from jobs.operations import replaying
 
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError("the process ends between claim and publication")
 
     with monkeypatch.context() as patch:
-        patch.setattr(replaying, "send", crash)
+        patch.setattr(batches, "send", crash)
         with pytest.raises(RuntimeError):
             carrier.until(lambda: False)
 
-    def fail(
-        self: replaying.Replaying, operation: Operation, *arguments: object, **options: object
-    ) -> object:
+    def fail(operation: Operation, *arguments: object, **options: object) -> object:
         if operation.pk == broken.pk:
             raise RuntimeError("a message nobody foresaw")
-        return original(self, operation, *arguments, **options)
+        return original(operation, *arguments, **options)
 
-    original = replaying.Replaying._prepare
-    monkeypatch.setattr(replaying.Replaying, "_prepare", fail)
+    original = batches.prepare
+    monkeypatch.setattr(batches, "prepare", fail)
     replay(clock, "queue:default")
 
     for _ in range(5):

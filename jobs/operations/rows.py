@@ -7,8 +7,9 @@ else has changed stays as it is, and the caller counts what it got.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,9 +23,13 @@ MESSAGES = LetterMessage._meta.db_table
 ITEMS = OperationItem._meta.db_table
 OPERATIONS = Operation._meta.db_table
 
-# An item without its letter's columns, and what is needed to send it.
-ItemRow = tuple[int, int]
+# The columns of _MESSAGES: headers and properties are their JSON text.
 MessageRow = tuple[Any, ...]
+_MESSAGES = f"""
+    SELECT i.id, i.letter_id, l.uuid, m.body, l.content_type, l.content_encoding, m.headers, m.properties,
+        l.queue, l.routing_key, l.exchange, l.priority, l.reason, l.task_id, l.replays
+    FROM {ITEMS} i JOIN {LETTERS} l ON l.id = i.letter_id LEFT JOIN {MESSAGES} m ON m.letter_id = i.letter_id
+"""  # noqa: S608 - the names of our own tables
 
 
 def write_items(*, operation_id: int, letter_ids: Sequence[int], frozen_at: datetime) -> int:
@@ -71,33 +76,52 @@ def has_changed_dead(*, since: datetime, highest_id: int) -> bool:
         return cursor.fetchone() is not None
 
 
-def next_items(*, operation_id: int, after: int, limit: int) -> list[tuple[int, int, int]]:
-    """Return (item id, letter id, bytes of its message) of the next pending items above the id ``after``."""
-    with connection.cursor() as cursor:
+def pending_messages(*, operation_id: int, after: int, limit: int, limit_bytes: int) -> list[MessageRow]:
+    """Return the messages of the next pending items above the id ``after``, in their order.
+
+    At most ``limit``, of at most ``limit_bytes`` together, but one of whatever size.
+    """
+    found: list[MessageRow] = []
+    size = 0
+    with _streaming() as cursor:
         cursor.execute(
-            f"""
-            SELECT i.id, i.letter_id, COALESCE(LENGTH(m.body) + LENGTH(m.headers), 0)
-            FROM {ITEMS} i LEFT JOIN {MESSAGES} m ON m.letter_id = i.letter_id
-            WHERE i.operation_id = %s AND i.state = %s AND i.id > %s
-            ORDER BY i.id LIMIT %s
-            """,  # noqa: S608 - the names of our own tables
+            f"{_MESSAGES} WHERE i.operation_id = %s AND i.state = %s AND i.id > %s ORDER BY i.id LIMIT %s",
             [operation_id, ItemState.PENDING.value, after, limit],
         )
-        return [(item, letter, size) for item, letter, size in cursor.fetchall()]
+        for row in cursor:
+            # A letter without a message is one that the caller refuses.
+            size += 0 if row[3] is None else len(row[3]) + len(row[6]) + len(row[7])
+            if found and size > limit_bytes:
+                break
+            found.append(row)
+    return found
 
 
-def read_messages(*, letter_ids: Sequence[int]) -> dict[int, MessageRow]:
-    """Return the stored messages by letter id; headers and properties as their JSON text."""
+def sent_messages(
+    *, operation_id: int, batch: int, first_item_id: int, last_item_id: int
+) -> list[MessageRow]:
+    """Return the messages of a batch that still wait for an outcome."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            SELECT l.id, l.uuid, m.body, l.content_type, l.content_encoding, m.headers, m.properties,
-                l.queue, l.routing_key, l.exchange, l.priority, l.reason, l.task_id, l.replays
-            FROM {LETTERS} l JOIN {MESSAGES} m ON m.letter_id = l.id WHERE {_among("l.id")}
-            """,  # noqa: S608 - the names of our own tables
-            [_ids(letter_ids)],
+            {_MESSAGES}
+            WHERE i.operation_id = %s AND i.state = %s AND i.batch = %s AND i.id BETWEEN %s AND %s ORDER BY i.id
+            """,
+            [operation_id, ItemState.SENT.value, batch, first_item_id, last_item_id],
         )
-        return {row[0]: row for row in cursor.fetchall()}
+        return list(cursor.fetchall())
+
+
+@contextlib.contextmanager
+def _streaming() -> Iterator[Any]:
+    """Give a cursor whose rows are read as they are asked for: all at once may be more than the memory holds."""
+    if connection.vendor == "postgresql":
+        # Outside of a transaction the server would write the whole result down first.
+        with transaction.atomic(), connection.chunked_cursor() as cursor:
+            yield cursor
+    else:
+        with connection.cursor() as cursor:
+            yield cursor
 
 
 def claim_letters(*, letter_ids: Sequence[int], frozen_at: datetime, now: datetime) -> set[int]:

@@ -11,7 +11,9 @@ from kombu import Connection
 
 from jobs.core.words import OperationKind, OperationState
 from jobs.errors import BrokerUnavailable, LeaseLost
-from jobs.models import Operation, OperationBatch, OperationEvent
+from jobs.models import Operation, OperationBatch
+from jobs.operations.batches import Batches
+from jobs.operations.events import write_event
 from jobs.operations.replaying import Replaying
 from jobs.operations.walking import Walking
 
@@ -104,15 +106,13 @@ class Runner:
             lease.check()
             operation = batch.operation
             try:
-                result = Replaying(self._connection, self._helper).finish_batch(operation, batch, now=now)
+                result = Batches(self._connection, self._helper).finish(operation, batch, now=now)
             except (BrokerUnavailable, LeaseLost):
                 raise
             except Exception as error:  # noqa: BLE001 - returned, and raised once the others had their turn
                 troubles.append(error)
                 continue
             text = f"Batch {batch.number} was cut off while it was sent: {result}"
-            OperationEvent.objects.create(
-                operation=operation, at=now, actor=lease.holder, kind="resumed_after_crash", text=text
-            )
+            write_event(operation, at=now, actor=lease.holder, kind="resumed_after_crash", text=text)
             logger.warning("operation %s: batch %s was cut off: %s", operation.pk, batch.number, result)
         return troubles

@@ -10,9 +10,10 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from jobs.core.words import OperationKind, OperationState
-from jobs.models import DeadLetter, Operation, OperationEvent
+from jobs.models import DeadLetter, Operation
 from jobs.operations import rows
 from jobs.operations.counting import letters_in_words
+from jobs.operations.events import write_event
 from jobs.operations.selection import Selection
 from jobs.operations.starting import purged_letters
 
@@ -52,21 +53,11 @@ class Walking:
                 return 0.0
             if operation.started_at is None:
                 Operation.objects.filter(pk=operation.pk).update(started_at=now)
-                _log(
-                    operation,
-                    now,
-                    lease.holder,
-                    "started",
-                    f"Started: {letters_in_words(operation.selected_count)}",
-                )
+                text = f"Started: {letters_in_words(operation.selected_count)}"
+                write_event(operation, at=now, actor=lease.holder, kind="started", text=text)
             elif operation.carried_out_by != lease.holder:
-                _log(
-                    operation,
-                    now,
-                    lease.holder,
-                    "resumed_after_crash",
-                    f"Taken over from {operation.carried_out_by} after {operation.changed_count:,} letters",
-                )
+                text = f"Taken over from {operation.carried_out_by} after {operation.changed_count:,} letters"
+                write_event(operation, at=now, actor=lease.holder, kind="resumed_after_crash", text=text)
             changed = _change(operation, ids, now) if ids else 0
             Operation.objects.filter(pk=operation.pk).update(changed_count=F("changed_count") + changed)
             if ids:
@@ -112,8 +103,4 @@ def _finish(operation: Operation, now: datetime, holder: str) -> None:
     Operation.objects.filter(pk=operation.pk).update(
         state=OperationState.FINISHED, ended_at=now, outcome=outcome, is_materialised=True
     )
-    _log(operation, now, holder, "finished", outcome)
-
-
-def _log(operation: Operation, now: datetime, holder: str, kind: str, text: str) -> None:
-    OperationEvent.objects.create(operation=operation, at=now, actor=holder, kind=kind, text=text[:500])
+    write_event(operation, at=now, actor=holder, kind="finished", text=outcome)
