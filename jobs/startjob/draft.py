@@ -54,7 +54,7 @@ def _$name($signature) -> None:
 TEST = Template('''\
 """The job ``$name``; pytest and ``manage.py test`` both run this."""
 
-from unittest.mock import patch
+from unittest.mock import call, patch
 
 $imports
 
@@ -82,7 +82,7 @@ class ${Class}Tests(JobsMixin, TestCase):
             $name.delay($good)
             self.run_jobs()
 
-        self.assertEqual(work.call_count, 2)
+        work.assert_has_calls([call($good_values), call($good_values)])
 
     def test_a_job_that_cannot_succeed_is_a_dead_letter_at_once(self) -> None:
         with self.expect_dead_letter($name, reason="failed"):
