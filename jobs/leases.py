@@ -13,8 +13,11 @@ from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
+from jobs.core.cleaning import clean_line
 from jobs.errors import LeaseLost
 from jobs.models import Lease
+
+TROUBLE_LENGTH = 500
 
 
 class HeldLease:
@@ -51,8 +54,13 @@ class HeldLease:
 
     def release(self) -> None:
         """Give the duty up at once, so that a standby need not wait for the expiry."""
-        self._mine().update(holder="", expires_at=Now())
+        self._mine().update(holder="", expires_at=Now(), trouble="", trouble_since=None)
         self.is_lost = True
+
+    def tell_trouble(self, trouble: str) -> None:
+        """Write down for the pages what keeps the duty from being done; "" when it works again."""
+        text = clean_line(trouble, limit=TROUBLE_LENGTH)
+        self._mine().update(trouble=text, trouble_since=Now() if text else None)
 
     def _mine(self) -> QuerySet[Lease]:
         return Lease.objects.filter(duty=self.duty, holder=self.holder, token=self.token)
@@ -73,6 +81,8 @@ def acquire(*, duty: str, holder: str, seconds: float) -> HeldLease | None:
             acquired_at=Now(),
             renewed_at=Now(),
             expires_at=_from_now(seconds),
+            trouble="",
+            trouble_since=None,
         )
         if not taken:
             return None

@@ -18,6 +18,9 @@ class Lease(models.Model):
     acquired_at = models.DateTimeField(null=True, blank=True)
     renewed_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
+    # What keeps the holder from doing it, such as a broker that is away, and since when; empty while it works.
+    trouble = models.CharField(max_length=500, blank=True, db_default="")
+    trouble_since = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.duty}: {self.holder or 'nobody'}"

@@ -1,0 +1,101 @@
+"""What keeps a duty of runops from being done stands in its lease, for the pages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connection
+
+from jobs import leases
+from jobs.errors import BrokerUnavailable
+from jobs.leases import HeldLease
+from jobs.models import Lease
+from jobs.runops import Duty, DutyThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+AWAY = BrokerUnavailable("The broker at redis://mq:6379/0 does not answer.\nTrying again is safe.")
+
+
+@pytest.fixture
+def rounds() -> list[Exception | None]:
+    """What each round raises, in order; None does its work."""
+    return []
+
+
+@pytest.fixture
+def thread(rounds: list[Exception | None]) -> Iterator[DutyThread]:
+    def begin() -> Callable[[HeldLease], float]:
+        def work(_lease: HeldLease) -> float:
+            error = rounds.pop(0)
+            if error is not None:
+                raise error
+            return 0.0
+
+        return work
+
+    yield DutyThread(Duty("relay", begin), holder="runops@here:1", lease_seconds=60, stop=threading.Event())
+    connection.close()
+
+
+def told() -> tuple[str, bool]:
+    lease = Lease.objects.get(duty="relay")
+    return lease.trouble, lease.trouble_since is not None
+
+
+def test_a_trouble_is_told_and_taken_back_when_it_is_over(thread, rounds):
+    rounds += [None, AWAY, AWAY, None]
+
+    thread._try()
+    assert told() == ("", False)
+    thread._try()
+    words = "BrokerUnavailable: The broker at redis://mq:6379/0 does not answer. Trying again is safe."
+    assert told() == (words, True)
+    since = Lease.objects.get().trouble_since
+    thread._try()
+    assert Lease.objects.get().trouble_since == since
+    thread._try()
+
+    assert told() == ("", False)
+
+
+def test_another_kind_of_trouble_takes_the_place_of_the_first(thread, rounds):
+    rounds += [AWAY, OSError("No space left on device")]
+
+    thread._try()
+    thread._try()
+
+    assert told() == ("OSError: No space left on device", True)
+
+
+def test_a_trouble_that_could_not_be_written_is_written_with_the_next_try(thread, rounds, monkeypatch):
+    rounds += [AWAY, AWAY]
+    monkeypatch.setattr(HeldLease, "tell_trouble", _fails)
+    thread._try()
+    assert told() == ("", False)
+
+    monkeypatch.undo()
+    thread._try()
+
+    assert told()[0].startswith("BrokerUnavailable")
+
+
+def _fails(self: HeldLease, trouble: str) -> None:
+    raise OSError("the database is away")
+
+
+def test_the_next_holder_begins_without_the_trouble_of_the_last():
+    first = leases.acquire(duty="relay", holder="a", seconds=60)
+    assert first is not None
+    first.tell_trouble("x" * 2_000)
+    assert len(told()[0]) == leases.TROUBLE_LENGTH
+
+    first.release()
+    assert told() == ("", False)
+    second = leases.acquire(duty="relay", holder="b", seconds=60)
+    assert second is not None
+    first.tell_trouble("somebody else holds it")
+
+    assert told() == ("", False)
