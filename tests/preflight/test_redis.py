@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def application(url: str, **settings: Any) -> Celery:
     )
     app.conf.update(settings)
 
-    @app.task(name="shop.touch")
+    @app.task(name="shop.touch", shared=False)
     def touch() -> None:
         """Do nothing."""
 
@@ -250,8 +251,6 @@ def test_a_broker_that_is_away_is_said_with_its_address_and_without_its_password
 
 
 def test_row_94_a_broker_that_never_answers_is_given_up(own_redis: RedisServer) -> None:
-    import signal
-
     assert own_redis.process is not None
     own_redis.process.send_signal(signal.SIGSTOP)
     try:
