@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, close_old_connections, connection, connections
+from django.db import close_old_connections, connection, connections
 from django.utils import timezone
 
 from jobs import conf, leases, retention
@@ -30,6 +30,7 @@ from jobs.leases import HeldLease
 from jobs.operations.outcomes import give_up_overdue
 from jobs.operations.runner import Runner
 from jobs.outbox.relay import relay_batch
+from jobs.outbox.service import relay_duty_name
 from jobs.workers import refresh_workers
 
 logger = logging.getLogger(__name__)
@@ -164,8 +165,7 @@ DUTIES = (
 def all_duties() -> tuple[Duty, ...]:
     """Return the duties of this configuration: DUTIES, and a relay for each database with an outbox."""
     relays = tuple(
-        Duty("relay" if using == DEFAULT_DB_ALIAS else f"relay-{using}"[:64], relay_duty(using))
-        for using in conf.current().outbox_databases
+        Duty(relay_duty_name(using), relay_duty(using)) for using in conf.current().outbox_databases
     )
     return DUTIES + relays
 

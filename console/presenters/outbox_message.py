@@ -70,9 +70,13 @@ def _notes(
     now: datetime,
 ) -> list[Notice]:
     notes = [_note(message, kind, letter, is_relay_running=relay.is_running, now=now)]
-    if not relay.is_running and not outbox_page.is_over(message):
+    if outbox_page.is_over(message):
+        return notes
+    if not relay.is_running:
         text = "No runops carries it out, so this message stays here. Start one: manage.py runops."
         notes.insert(0, Notice("red", "stopped", "The relay does not run.", text))
+    if relay.trouble and kind != OutboxView.HELD:
+        notes.append(outbox_page.trouble_of(relay, now=now))
     return notes
 
 
@@ -90,7 +94,7 @@ def _note(
             at = f" {when(message.published_at, now)}" if message.published_at else ""
             return Notice("green", "done", f"Sent{at}.", f"It left {outbox_page.how_sent(message)}.")
         case OutboxView.GAVE_UP:
-            return _gave_up(message, letter, error)
+            return _gave_up(message, letter, error, now=now)
         case OutboxView.HELD:
             return Notice(
                 "blue",
@@ -109,13 +113,8 @@ def _note(
 def _stuck(message: OutboxMessage, error: str, *, is_relay_running: bool, now: datetime) -> Notice:
     next_words = f"It is tried again {_next_words(message, is_relay_running=is_relay_running, now=now)}"
     if not message.attempts:
-        said = f" The broker's last words: {error}." if error else ""
-        return Notice(
-            "amber",
-            "warning",
-            f"Due {times.ago(message.available_at, now=now)} and not sent yet.",
-            f"{next_words}.{said}",
-        )
+        due = times.ago(message.available_at, now=now).removesuffix(" ago")
+        return Notice("amber", "warning", f"Due for {due} and not sent yet.", f"{next_words}.")
     times_words = "once" if message.attempts == 1 else count_of(message.attempts, "time")
     return Notice(
         "amber",
@@ -126,23 +125,27 @@ def _stuck(message: OutboxMessage, error: str, *, is_relay_running: bool, now: d
     )
 
 
-def _gave_up(message: OutboxMessage, letter: DeadLetter | None, error: str) -> Notice:
-    refusals = count_of(message.attempts, "refusal")
+def _gave_up(message: OutboxMessage, letter: DeadLetter | None, error: str, *, now: datetime) -> Notice:
+    headline = f"Given up after {count_of(message.attempts, 'refusal')}."
+    why = f"{error or 'The broker did not say why'}."
+    if has_expired(message) and message.expires_at is not None:
+        headline = f"It expired {when(message.expires_at, now)}, before it could be sent."
+        why = f"The broker's last words: {error}." if error else ""
     if letter is None:
-        return Notice(
-            "red",
-            "stopped",
-            f"Given up after {refusals}.",
-            f"{error or 'The broker did not say why'}. Its dead letter is not here any more.",
-        )
+        return Notice("red", "stopped", headline, f"{why} Its dead letter is not here any more.".strip())
     return Notice(
         "red",
         "stopped",
-        f"Given up after {refusals}.",
-        f"{error or 'The broker did not say why'}. It is a dead letter now: replay that once the cause is gone.",
+        headline,
+        f"{why} It is a dead letter now: replay that once the cause is gone.".strip(),
         href=f"letter:{letter.uuid}",
         link_text=f"Open letter {letter.short_id}",
     )
+
+
+def has_expired(message: OutboxMessage) -> bool:
+    """Whether it was given up because its time had passed."""
+    return message.expires_at is not None and message.expires_at <= message.available_at
 
 
 def _next_words(message: OutboxMessage, *, is_relay_running: bool, now: datetime) -> str:
@@ -186,7 +189,8 @@ def _history(message: OutboxMessage, kind: OutboxView, *, now: datetime) -> list
             )
         )
     elif kind == OutboxView.GAVE_UP:
-        entries.append(Entry(message.available_at, "stopped", "red", "Given up", refused, detail=error))
+        why = "because it had expired" if has_expired(message) else refused
+        entries.append(Entry(message.available_at, "stopped", "red", "Given up", why, detail=error))
     elif kind == OutboxView.HELD:
         entries.append(Entry(message.available_at, "hourglass", "plain", "Due", "then the relay sends it"))
     elif message.available_at > now:

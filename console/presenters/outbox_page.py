@@ -11,14 +11,13 @@ from django.db.models.functions import Now
 
 from console import times
 from console.presenters.letter_story import Notice
-from console.presenters.plain import count_of, duration, short_task, visible
+from console.presenters.plain import count_of, duration, either, short_task, visible
 from jobs import conf
 from jobs.core.words import OutboxState
 from jobs.models import Lease, OutboxMessage
 from jobs.outbox import service
 from jobs.outbox.service import OutboxOverview, OutboxView
 
-RELAY_DUTY = "relay"
 # Only these lists hold what somebody can send now.
 RETRIED_VIEWS = frozenset({OutboxView.WAITING, OutboxView.STUCK})
 SEGMENTS: dict[OutboxView, str] = {
@@ -32,7 +31,7 @@ _FILTER_WORDS: dict[OutboxView, str] = {
     OutboxView.WAITING: "Messages to be sent as soon as the broker takes them, the longest waiting first.",
     OutboxView.STUCK: "Due for more than a minute, or refused by the broker. They are tried again by themselves.",
     OutboxView.HELD: "Their job starts so late that a broker would hand it out twice; sent when it is due.",
-    OutboxView.GAVE_UP: "Refused too often. Each is a dead letter now, with the reason publish failed.",
+    OutboxView.GAVE_UP: "Refused too often, or expired before they could be sent. Each is a dead letter now.",
     OutboxView.PUBLISHED: "Handed to the broker, newest first; kept for a while so that a lost job can be found.",
 }
 _WHEN_HEADS: dict[OutboxView, str] = {
@@ -96,16 +95,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Who carries the relay out; ``holder`` is empty when nobody does."""
+    """The relays of all databases with an outbox; ``idle`` are those that nobody carries out.
 
-    holder: str
-    last_holder: str
-    last_seen_at: datetime | None
+    ``last_holder`` carried the first of those out until ``last_seen_at``. ``trouble`` keeps one that is
+    carried out from sending, since ``trouble_since``.
+    """
+
+    idle: tuple[str, ...] = ()
+    last_holder: str = ""
+    last_seen_at: datetime | None = None
+    trouble: str = ""
+    trouble_since: datetime | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether somebody carries it out."""
-        return bool(self.holder)
+        """Whether every one of them is carried out."""
+        return not self.idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +130,21 @@ class Status:
 
 
 def relay() -> Relay:
-    """Read from the lease whether a runops carries the relay out; the database's clock decides."""
-    lease = Lease.objects.filter(duty=RELAY_DUTY).first()
-    if lease is None:
-        return Relay("", "", None)
-    is_held = Lease.objects.filter(duty=RELAY_DUTY, expires_at__gt=Now()).exclude(holder="").exists()
-    return Relay(lease.holder if is_held else "", lease.holder, lease.renewed_at)
+    """Read from the leases whether a runops carries the relay out; the database's clock decides."""
+    databases = {service.relay_duty_name(using): using for using in conf.current().outbox_databases}
+    leases = {lease.duty: lease for lease in Lease.objects.filter(duty__in=databases)}
+    held = Lease.objects.filter(duty__in=databases, expires_at__gt=Now()).exclude(holder="")
+    running = set(held.values_list("duty", flat=True))
+    idle = [duty for duty in databases if duty not in running]
+    last = next((leases[duty] for duty in idle if duty in leases), None)
+    troubled = next((leases[duty] for duty in databases if duty in running and leases[duty].trouble), None)
+    return Relay(
+        idle=tuple(databases[duty] for duty in idle),
+        last_holder=last.holder if last is not None else "",
+        last_seen_at=last.renewed_at if last is not None else None,
+        trouble=troubled.trouble if troubled is not None else "",
+        trouble_since=troubled.trouble_since if troubled is not None else None,
+    )
 
 
 def status(*, letters_href: str, addresses: dict[OutboxView, str], now: datetime) -> Status:
@@ -246,18 +260,30 @@ def _notes(
     notes = []
     if not running.is_running:
         notes.append(_relay_away(overview, running, now=now))
-    if oldest is not None and (why := _why(oldest)):
+    if running.trouble:
+        notes.append(trouble_of(running, now=now))
+    elif oldest is not None and (why := _why(oldest)):
         notes.append(why)
     return notes
 
 
+def trouble_of(running: Relay, *, now: datetime) -> Notice:
+    """Say what keeps the relay from sending; it tries again by itself."""
+    since = "" if running.trouble_since is None else f" since {times.ago(running.trouble_since, now=now)}"
+    words = visible(running.trouble.partition(": ")[2] or running.trouble, keep="")
+    return Notice(
+        "amber",
+        "warning",
+        f"The relay cannot send{since.replace(' ago', '')}.",
+        f"{words} What waits here is sent by itself once it can.",
+    )
+
+
 def _why(oldest: OutboxMessage) -> Notice | None:
-    """Say why the first of what is stuck is; None when nobody has tried it yet."""
+    """Say why the first of what is stuck is; None when the broker has not refused it."""
     error = error_of(oldest)
-    if not error:
+    if not error or not oldest.attempts:
         return None
-    if not oldest.attempts:
-        return Notice("amber", "warning", "The broker does not take messages.", f"It is tried again: {error}")
     task = visible(short_task(oldest.task)[:_KEY_LIMIT], keep="") or "a message"
     refused = "once" if oldest.attempts == 1 else count_of(oldest.attempts, "time")
     return Notice("amber", "warning", f"The broker refused {task} {refused}.", error)
@@ -266,19 +292,23 @@ def _why(oldest: OutboxMessage) -> Notice | None:
 def _relay_away(overview: OutboxOverview, running: Relay, *, now: datetime) -> Notice:
     last = ""
     if running.last_holder and running.last_seen_at is not None:
-        last = f" {visible(running.last_holder[:120], keep='')} did until {times.ago(running.last_seen_at, now=now)}."
-    start = " Start one: manage.py runops."
+        holder = visible(running.last_holder[:120], keep="")
+        last = f" {holder} did, and was last seen {times.ago(running.last_seen_at, now=now)}."
+    of = ""
+    if len(conf.current().outbox_databases) > 1:
+        of = f" of the database {either(list(running.idle))}"
+    headline, start = f"The relay{of} does not run.", " Start one: manage.py runops."
     if overview.pending or overview.held:
         return Notice(
             "red",
             "stopped",
-            "The relay does not run.",
+            headline,
             f"No runops carries it out, so what waits here stays.{last}{start}",
         )
     return Notice(
         "amber",
         "warning",
-        "The relay does not run.",
+        headline,
         "Messages still leave right after their commit, but what a crash or an outage of the broker leaves "
         f"behind would stay.{last}{start}",
     )

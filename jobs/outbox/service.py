@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from django.db import transaction
+from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.models import Count, Min, Q, QuerySet
 
 from jobs import audit, conf
@@ -69,6 +69,11 @@ class Retried:
 
     count: int
     refused: tuple[str, ...] = ()
+
+
+def relay_duty_name(using: str) -> str:
+    """Return the duty of runops under which the outbox of a database is relayed."""
+    return "relay" if using == DEFAULT_DB_ALIAS else f"relay-{using}"[:64]
 
 
 def overview(*, now: datetime) -> OutboxOverview:

@@ -10,6 +10,7 @@ import pytest
 import time_machine
 from django.urls import reverse
 
+from console.presenters import outbox_page
 from jobs.audit import Actor
 from jobs.core.words import OutboxState, Reason
 from jobs.models import AuditEntry, Lease, OutboxMessage
@@ -93,10 +94,18 @@ def test_a_message_that_nobody_has_sent_for_a_minute_is_stuck(relay):
     assert "Lag 252 s due since 03:07:48 UTC" in text
 
 
-def test_an_outage_of_the_broker_is_told_with_its_words(relay):
-    make_message(seconds=90, last_error="Connection refused")
+def test_what_keeps_the_relay_from_sending_is_told_since_when(relay):
+    Lease.objects.update(
+        trouble="BrokerUnavailable: The broker at redis://mq:6379/0 does not answer. Trying again is safe.",
+        trouble_since=NOW - timedelta(minutes=3),
+    )
+    message = make_message(seconds=90)
 
-    assert "The broker does not take messages. It is tried again: Connection refused" in page()
+    for address in (OUTBOX, of(message)):
+        text = page(address, client=client_of(VIEWER, login=uuid.uuid4().hex))
+        assert "The relay cannot send since 3 min. The broker at redis://mq:6379/0 does not answer." in text
+        assert "What waits here is sent by itself once it can." in text
+    assert "Due for 1 min and not sent yet." in text
 
 
 def test_without_a_relay_the_page_says_what_that_means_and_what_to_do():
@@ -113,7 +122,13 @@ def test_without_a_relay_the_page_says_what_that_means_and_what_to_do():
 def test_a_relay_that_died_is_named(relay):
     Lease.objects.update(expires_at=NOW - timedelta(days=3650), renewed_at=NOW - timedelta(minutes=3))
 
-    assert "runops@web-1:411 did until 3 min ago." in page()
+    assert "runops@web-1:411 did, and was last seen 3 min ago." in page()
+
+
+def test_each_database_with_an_outbox_needs_its_relay(relay, settings):
+    settings.JOBS_OUTBOX_DATABASES = ("default", "shop")
+
+    assert outbox_page.relay().idle == ("shop",)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +253,14 @@ def test_a_message_that_was_given_up_leads_to_its_dead_letter(relay):
 
     assert href(response, f"Open letter {letter.short_id}") == reverse("console:letter", args=[letter.uuid])
     assert "It was given up: replay its dead letter instead." in tags(response).text
+
+
+def test_a_message_that_expired_says_that_it_was_not_refused(relay):
+    text = page(of(given_up(attempts=0, last_error="", expires_at=NOW - timedelta(seconds=5))))
+
+    assert "It expired at 03:11:55, before it could be sent." in text
+    assert "Given up because it had expired" in text
+    assert "refusal" not in text
 
 
 def test_a_message_whose_letter_is_gone_says_so(relay):
