@@ -225,11 +225,12 @@ _senders = Senders()
 _of_parents: list[tuple[str, Connection]] = []
 
 
-def _after_fork() -> None:
+def forget() -> None:
+    """Leave all connections behind, and what is known of the broker: as a fork does, and a test."""
     global breaker
     _of_parents.extend(_senders.left_behind())
     # Its lock may have been held by a thread that is not here.
     breaker = Breaker()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=forget)
