@@ -91,7 +91,7 @@ def _summary(deaths: Sequence[Death], items: Sequence[OperationItem]) -> str:
     attempts = sum(death.attempt + 1 for death in deaths if death.started_at is not None)
     parts = []
     # How many attempts a job took that did not die is not reported.
-    if attempts and not any(item.state == ItemState.DONE for item in items):
+    if attempts and not any(item.state in {ItemState.DONE, ItemState.ALREADY_DONE} for item in items):
         parts.append(count_of(attempts, "attempt"))
     if replays:
         parts.append(count_of(replays, "replay"))
@@ -174,6 +174,12 @@ def _replay(item: OperationItem) -> list[Entry]:
         )
     endings = {
         ItemState.DONE: ("done", "green", "Done", "the replayed job ran to its end"),
+        ItemState.ALREADY_DONE: (
+            "done",
+            "green",
+            "Already done",
+            "another job had done its key: nothing ran",
+        ),
         ItemState.UNKNOWN: (
             "question",
             "amber",

@@ -28,7 +28,7 @@ from console.presenters.message_view import Fact
 from console.presenters.plain import visible
 from console.presenters.progress_view import ProgressLine
 from console.presenters.traceback_view import TracebackView
-from jobs import search
+from jobs import idempotency, search
 from jobs.core import fingerprint
 from jobs.core.arguments import Arguments
 from jobs.core.words import ItemState, LetterState
@@ -104,6 +104,7 @@ def read(
     knowledge = task_knowledge(letter.task, now=now)
     content = arguments_view.read(letter)
     chosen, number = _chosen_death(letter, deaths, death_id)
+    pair = (letter.task, letter.idempotency_key)
     return LetterPage(
         letter=letter,
         headline=headline(letter),
@@ -111,7 +112,14 @@ def read(
         items=items,
         story=letter_story.what_happened(letter, deaths, items, now=now),
         progress=_progress(letter, deaths, items, now=now),
-        notice=letter_story.notice(letter, deaths, items, is_known_to_workers=knowledge.is_known, now=now),
+        notice=letter_story.notice(
+            letter,
+            deaths,
+            items,
+            is_known_to_workers=knowledge.is_known,
+            ledger=idempotency.states([pair]).get(pair),
+            now=now,
+        ),
         life=letter_life.present(letter, deaths, items, now=now),
         traceback=traceback_view.present(_traceback_of(chosen)),
         traceback_death=chosen,

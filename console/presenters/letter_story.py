@@ -8,7 +8,8 @@ from datetime import datetime
 
 from console.presenters.plain import count_of, duration, short_task, visible
 from jobs.core import replay
-from jobs.core.words import ItemState, LetterState, Reason
+from jobs.core.words import ItemState, LedgerState, LetterState, Reason
+from jobs.idempotency import LedgerLine
 from jobs.models import DeadLetter, Death, OperationItem
 
 # Endings before the task's own code was entered.
@@ -91,9 +92,14 @@ def notice(
     items: Sequence[OperationItem],
     *,
     is_known_to_workers: bool | None,
+    ledger: LedgerLine | None = None,
     now: datetime,
 ) -> Notice:
-    """Return the one fact that decides what to do. ``is_known_to_workers`` is None when no worker is online."""
+    """Return the one fact that decides what to do.
+
+    ``is_known_to_workers`` is None when no worker is online, ``ledger`` when the letter has no idempotency key
+    or its ledger knows no run of it.
+    """
     if letter.state == LetterState.REPLAYING:
         return _replaying(items, now)
     if letter.state == LetterState.RESOLVED:
@@ -107,6 +113,8 @@ def notice(
             "This letter cannot be replayed as it is.",
             visible(letter.unreplayable, keep=""),
         )
+    if ledger is not None and ledger.state != LedgerState.FREE:
+        return _held_or_done(letter, ledger, now)
     reasons = {Reason(death.reason) for death in deaths} or {Reason(letter.reason)}
     if Reason.RESULT_NOT_STORED in reasons:
         return Notice(
@@ -124,13 +132,7 @@ def notice(
             f"No online worker knows {visible(letter.task[:_TYPE_LIMIT], keep='')}.",
         )
     if letter.idempotency_key:
-        return Notice(
-            "blue",
-            "shield",
-            f"It carries the idempotency key {visible(letter.idempotency_key[:_TYPE_LIMIT], keep='')}.",
-            "A replay sends the key unchanged. Whether the task looks at it, and what a failed attempt did "
-            "outside, this console cannot see.",
-        )
+        return _free(letter, ledger)
     if reasons <= NEVER_RAN and all(death.attempt == 0 for death in deaths):
         return Notice(
             "blue",
@@ -152,6 +154,55 @@ def notice(
         "warning",
         "A replay may repeat effects.",
         f"{task} has no idempotency key: what a failed attempt did before its error is done again.",
+    )
+
+
+def _held_or_done(letter: DeadLetter, ledger: LedgerLine, now: datetime) -> Notice:
+    """Say what the ledger keeps a replay from doing."""
+    key, job = _short(letter.idempotency_key), _short(ledger.task_id, 8).rstrip("…") or "of an unknown id"
+    if ledger.state == LedgerState.DONE:
+        at = f" {when(ledger.completed_at, now)}" if ledger.completed_at else ""
+        who = "This job itself" if ledger.task_id == letter.task_id else f"Job {job}"
+        return Notice(
+            "green",
+            "done",
+            f"Already done{at}: a replay will do nothing.",
+            f"{who} completed {key}. A replayed job returns its stored result and runs nothing.",
+        )
+    until = ledger.lease_expires_at
+    holder = _short(ledger.holder) or "a worker"
+    if until is not None and until <= now:
+        return Notice(
+            "blue",
+            "shield",
+            "A replay takes it over.",
+            f"Job {job} ran it on {holder} and has shown no life since its hold on {key} ran out {when(until, now)}. "
+            "What it had done by then, the ledger cannot see.",
+        )
+    text = f" until {until:%H:%M:%S} UTC, and longer while it runs" if until is not None else ""
+    return Notice(
+        "blue",
+        "play",
+        f"It is running now, on {holder}.",
+        f"Job {job} holds {key}{text}. A replayed job waits for that; if it is done by then, it does nothing.",
+    )
+
+
+def _free(letter: DeadLetter, ledger: LedgerLine | None) -> Notice:
+    key = _short(letter.idempotency_key)
+    if ledger is None:
+        return Notice(
+            "blue",
+            "shield",
+            f"The ledger knows no run of {key}, so a replay runs it.",
+            "The key is sent unchanged. Whether the task looks at it, and what a failed attempt did outside, "
+            "this console cannot see.",
+        )
+    return Notice(
+        "blue",
+        "shield",
+        f"The ledger has no completed run of {key}, so a replay runs it.",
+        "Once one completes, later replays do nothing. What a failed attempt did outside, the ledger cannot see.",
     )
 
 
@@ -258,8 +309,13 @@ def _fate(letter: DeadLetter, items: Sequence[OperationItem], now: datetime) -> 
             who = f"{_short(item.operation.actor)} replayed it" if item else "It was replayed"
             return f"{who} {at}. Its outcome is not known yet."
         case LetterState.RESOLVED:
-            done = next((item for item in reversed(items) if item.state == ItemState.DONE), None)
+            done = _done_item(items)
             who = f" by {_short(done.operation.actor)}" if done else ""
+            if done is not None and done.state == ItemState.ALREADY_DONE:
+                return (
+                    f"It was replayed{who}, and its replay found {at} that another job had done it already: "
+                    "nothing ran. Nothing is left to do."
+                )
             return f"It was replayed{who} and ran to its end {at}. Nothing is left to do."
         case LetterState.PURGED:
             return f"It was purged {at} and will not run again."
@@ -289,10 +345,19 @@ def _replaying(items: Sequence[OperationItem], now: datetime) -> Notice:
 
 
 def _resolved(items: Sequence[OperationItem], now: datetime) -> Notice:
-    done = next((item for item in reversed(items) if item.state == ItemState.DONE), None)
+    done = _done_item(items)
     if done is None:
         return Notice("green", "done", "Resolved.", "There is nothing left to do.")
     at = f" {when(done.ended_at, now)}" if done.ended_at else ""
+    if done.state == ItemState.ALREADY_DONE:
+        return Notice(
+            "green",
+            "done",
+            "Already done.",
+            f"Its replay found{at} that another job had done it: it returned the stored result and ran nothing.",
+            href=f"operation:{done.operation_id}",
+            link_text=f"Open operation {done.operation_id}",
+        )
     return Notice(
         "green",
         "done",
@@ -330,6 +395,11 @@ def _cause_advice(reason: Reason) -> str:
         case Reason.UNDECODABLE:
             return "It needs a worker that accepts this content type; the body is sent as it is, unread."
     return "It is sent as it was."
+
+
+def _done_item(items: Sequence[OperationItem]) -> OperationItem | None:
+    done = {ItemState.DONE, ItemState.ALREADY_DONE}
+    return next((item for item in reversed(items) if item.state in done), None)
 
 
 def _open_item(items: Sequence[OperationItem]) -> OperationItem | None:

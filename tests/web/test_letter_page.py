@@ -263,7 +263,7 @@ def test_the_life_tells_deaths_replays_and_why(client: Client) -> None:
         ({}, "A replay may repeat effects. send_receipt has no idempotency key"),
         (
             {"idempotency_key": "receipt:1"},
-            "It carries the idempotency key receipt:1. A replay sends the key unchanged.",
+            "The ledger knows no run of receipt:1, so a replay runs it. The key is sent unchanged.",
         ),
         (
             {"state": LetterState.PURGED, "delete_after": NOW + timedelta(days=7)},
