@@ -98,7 +98,7 @@ def test_a_database_that_is_away_is_said_once_and_tried_again(
 
 def test_a_beat_that_sends_two_signals_starts_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Sightings] = []
-    monkeypatch.setattr(Sightings, "start", started.append)
+    monkeypatch.setattr(Sightings, "start", lambda self: started.append(self))
     monkeypatch.setattr(beats, "_started", {})
     monkeypatch.setattr(beats.atexit, "register", lambda call: call)
 
@@ -110,7 +110,7 @@ def test_a_beat_that_sends_two_signals_starts_one_thread(monkeypatch: pytest.Mon
 
 def test_a_fork_of_a_process_with_a_beat_starts_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Sightings] = []
-    monkeypatch.setattr(Sightings, "start", started.append)
+    monkeypatch.setattr(Sightings, "start", lambda self: started.append(self))
     monkeypatch.setattr(beats, "_started", {os.getppid(): Sightings(hostname="a", pid=os.getppid())})
     monkeypatch.setattr(beats.atexit, "register", lambda call: call)
 
