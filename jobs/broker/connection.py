@@ -19,7 +19,9 @@ def connect(*, timeout_seconds: float | None = None) -> Connection:
     """
     current = conf.current()
     seconds = SOCKET_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
-    timeouts: dict[str, Any] = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+    # Redis's names and RabbitMQ's; each transport leaves the other's alone.
+    names = ("socket_timeout", "socket_connect_timeout", "read_timeout", "write_timeout")
+    timeouts: dict[str, Any] = dict.fromkeys(names, seconds)
     options = {**timeouts, "confirm_publish": True, **current.broker_transport_options}
     if timeout_seconds is not None:
         # Not a second time after a timeout either.
