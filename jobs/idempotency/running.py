@@ -117,7 +117,7 @@ def sent_attempt(
     """Note that attempt number ``attempt`` of a job was published, so that older copies of it are stale.
 
     Call it right after a retry was published: ``attempt`` is the retry's number, one above that of the
-    attempt that asked for it. Within the body of the same key it is written down when that has ended.
+    attempt that asked for it. In a transaction within the body it is written down when the body has ended.
     A database that is away only costs this protection: both copies may then run, one after the other.
     """
     claimant = Claimant(clean_name(task_id), attempt, replay)
@@ -125,7 +125,9 @@ def sent_attempt(
     current = _current.get()
     if current is not None and (current.task, current.key) == (task, key):
         current.sent.append(claimant)
-        return
+        if transaction.get_connection(using).in_atomic_block:
+            return
+        # Now as well: the process may die before the body has ended.
     _note_sent(task, key, claimant, using=using, now=now)
 
 
