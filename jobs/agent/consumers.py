@@ -18,6 +18,7 @@ from .agent import Agent, death_of_message, unregistered
 from .deliveries import Deliveries
 from .endings import Ending
 from .requests import capturing
+from .stopping import let_children_answer
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,11 @@ class CapturingConsumer(Consumer):
             return on_task_received(message)
 
         return on_message
+
+    def on_close(self) -> Any:
+        """Let the children start what they were given, before Celery forgets it."""
+        let_children_answer(self)
+        return super().on_close()
 
     def update_strategies(self) -> Any:
         """Put the capturing request in front of every task's, Celery's own tasks included."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from tests.agent.fleet import Worker
@@ -47,3 +49,49 @@ def test_a_warm_shutdown_ends_what_runs_and_records_nothing(own_worker: Callable
     wait_until(lambda: not worker.is_alive, seconds=20)
 
     assert worker.records() == []
+
+
+@pytest.mark.parametrize("size", [10, 200_000], ids=["small", "larger than its pipe"])
+def test_a_job_given_to_a_child_just_before_a_warm_shutdown_runs_once(
+    own_worker: Callable[..., Worker], size: int
+) -> None:
+    """Celery forgot it, since the child had not answered, and it ran again: in one of ten restarts under load."""
+    worker = own_worker("prefork", concurrency=1).start()
+    path = worker.path("late")
+    worker.run_fence()
+    assert worker.process is not None
+    (child,) = psutil.Process(worker.process.pid).children()
+    child.suspend()
+    job = worker.send("shop.mark_late", str(path), "x" * size)
+    received = f"shop.mark_late[{job.task_id}] received".encode()
+    wait_until(lambda: received in worker.log.read_bytes(), what="the job to be given to the child")
+
+    os.kill(worker.process.pid, signal.SIGTERM)
+    wait_until(lambda: b"Warm shutdown" in worker.log.read_bytes(), what="the shutdown to begin")
+    child.resume()
+    wait_until(lambda: not worker.is_alive, seconds=20, what="the worker to end, sooner than after 30 s")
+
+    assert len(worker.lines(path)) == 1
+    assert worker.is_drained()
+    assert worker.records() == []
+
+
+def test_a_child_that_never_answers_does_not_keep_a_worker_from_closing(
+    own_worker: Callable[..., Worker],
+) -> None:
+    worker = own_worker("prefork", concurrency=1).start()
+    path = worker.path("late")
+    worker.run_fence()
+    assert worker.process is not None
+    (child,) = psutil.Process(worker.process.pid).children()
+    child.suspend()
+    job = worker.send("shop.mark_late", str(path), "x")
+    received = f"shop.mark_late[{job.task_id}] received".encode()
+    wait_until(lambda: received in worker.log.read_bytes(), what="the job to be given to the child")
+
+    os.kill(worker.process.pid, signal.SIGTERM)
+    wait_until(lambda: b"do not answer" in worker.log.read_bytes(), seconds=20, what="the patience to end")
+    child.kill()
+    wait_until(lambda: not worker.is_alive, seconds=40, what="the worker to end")
+
+    assert not worker.is_drained()
