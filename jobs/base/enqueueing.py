@@ -54,6 +54,7 @@ class Sending:
         queue = self.options.get("queue")
         if isinstance(queue, str) and not is_own:
             binding.check_queue(job.name, queue, job.app)
+        self._declare_exchange()
         self.task_id = self.task_id or uuid()
         if job.app.conf.task_always_eager:
             self._check_size()
@@ -101,6 +102,20 @@ class Sending:
         if key is not None:
             headers[IDEMPOTENCY_HEADER] = key
         return headers
+
+    def _declare_exchange(self) -> None:
+        """Have the queues of an exchange that is given by its name declared, as Celery has those of a queue.
+
+        A retry of a job that came through an exchange names it so. On Redis a process that has not declared
+        a topic exchange takes it for a direct one, finds no queue, and drops the message without a word.
+        """
+        exchange = self.options.get("exchange")
+        if not isinstance(exchange, str) or not exchange or "declare" in self.options:
+            return
+        queues = self.job.app.amqp.queues.values()
+        bound = [queue for queue in queues if queue.exchange is not None and queue.exchange.name == exchange]
+        if bound:
+            self.options["declare"] = bound
 
     def _belongs_into_the_outbox(self) -> bool:
         from jobs import outbox

@@ -235,7 +235,7 @@ def _add_tasks(app: Celery) -> None:  # noqa: C901 - a list of jobs
         write(self, "depth", depth=depth)
         return 0 if depth == 0 else 1 + self(depth - 1)
 
-    @task(name="base.retries_then_dies", idempotency_key="k:{x}")
+    @task(name="base.retries_then_dies", idempotency_key="k:{x}", idempotency_lease_seconds=4)
     def retries_then_dies(self: Job, x: int) -> str:
         write(self, "start")
         if self.request.retries == 0:
@@ -247,13 +247,10 @@ def _add_tasks(app: Celery) -> None:  # noqa: C901 - a list of jobs
     @task(name="base.loses_broker", max_attempts=3)
     def loses_broker(self: Job) -> None:
         write(self, "start")
-        url = "redis://127.0.0.1:1/0"
+        # In this child only; the worker's own process still has its broker.
         self.app.conf.task_publish_retry = False
-        self.app.conf.broker_write_url = url
-        self.app.amqp.__dict__.pop("_producer_pool", None)
-        self.app.pool.force_close_all()
-        self.app._pool = None
-        self.app.amqp._producer_pool = None
+        self.app.conf.broker_write_url = "redis://127.0.0.1:1/0"
+        self.app._pool = self.app.amqp._producer_pool = None
         raise LookupError("the first error")
 
     @task(name="base.progresses")
