@@ -30,6 +30,8 @@ VIOLATIONS = [
     ("Celery is imported by", "jobs/violation.py", "import celery"),
     ("Celery is imported by", "console/violation.py", "from celery import Celery"),
     ("pages and forms ask", "console/views/violation.py", "import jobs.broker"),
+    ("the checks of preflight are pure", "jobs/preflight/redis_checks.py", "import jobs.conf"),
+    ("the checks of preflight are pure", "jobs/preflight/timeout_checks.py", "import redis"),
     ("the supervisor and the demo shop", "console/supervisor/violation.py", "import django.conf"),
     ("the supervisor and the demo shop", "console/demo/shop.py", "import jobs.models"),
 ]

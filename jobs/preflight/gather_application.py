@@ -9,6 +9,7 @@ from kombu import Connection
 from kombu.utils.url import maybe_sanitize_url
 
 from jobs import conf
+from jobs.broker.addresses import places
 from jobs.limits.client import missing_redis
 from jobs.preflight.facts import ApplicationFacts, QueueFacts, TaskFacts
 
@@ -143,14 +144,10 @@ def _queues(app: Any) -> tuple[QueueFacts, ...]:
 
 
 def _other_broker(connection: Any, settings: conf.JobsSettings) -> str:
-    if not settings.broker_url:
+    ours = settings.broker_url
+    if not ours or not places(ours).isdisjoint(places(connection.alt or [connection.as_uri()])):
         return ""
-    console = Connection(settings.broker_url)
-    same = ("transport_cls", "hostname", "port", "virtual_host")
-    mine, theirs = connection.info(), console.info()
-    if all(str(mine.get(name)) == str(theirs.get(name)) for name in same):
-        return ""
-    return broker_words(console)
+    return broker_words(Connection(ours))
 
 
 def _keeps_results_on_broker(app: Any, connection: Any) -> bool:
@@ -158,7 +155,9 @@ def _keeps_results_on_broker(app: Any, connection: Any) -> bool:
     if app.conf.result_expires or not backend.startswith(("redis", "rediss")):
         return False
     parts = urlsplit(backend)
-    return (parts.hostname or "localhost", parts.port or 6379) == (
-        connection.hostname or "localhost",
-        connection.port or 6379,
-    )
+    # Whatever the database: they share one memory.
+    return (
+        "redis",
+        "127.0.0.1" if parts.hostname in (None, "localhost") else parts.hostname,
+        str(parts.port or 6379),
+    ) in {place[:3] for place in places(connection.alt or [connection.as_uri()])}
