@@ -81,7 +81,7 @@ def test_a_replay_sends_each_letter_and_ends_with_a_report(carrier, clock, broke
     carrier.until_ended(operation)
 
     assert operation.state == OperationState.FINISHED
-    assert operation.outcome == "Of 3 replayed: 2 done, 1 died again in 1 group"
+    assert operation.outcome == "Of 3 replayed: 2 done, 1 died again in 1 group."
     assert sorted(DeadLetter.objects.values_list("state", flat=True)) == ["dead", "resolved", "resolved"]
     assert AuditEntry.objects.get(action="replay").why == "fixed"
 
@@ -98,7 +98,7 @@ def test_what_died_after_the_freeze_is_not_sent_so_a_replay_that_dies_again_ends
 
     carrier.until_ended(operation, work=die)
 
-    assert operation.outcome == "Of 2 replayed: 2 died again in 1 group"
+    assert operation.outcome == "Of 2 replayed: 2 died again in 1 group."
     assert set(DeadLetter.objects.values_list("state", "replays")) == {("dead", 1)}
 
 
@@ -144,8 +144,8 @@ def test_two_operations_on_the_same_letters_send_each_once_and_name_the_other(ca
     carrier.until_ended(second)
 
     assert queued(broker) == []
-    assert first.outcome == "Of 5 replayed: 5 done"
-    assert second.outcome == "Of 5 replayed: 5 skipped"
+    assert first.outcome == "Of 5 replayed: 5 done."
+    assert second.outcome == "Of 5 replayed: 5 skipped."
     details = set(OperationItem.objects.filter(operation=second).values_list("detail", flat=True))
     assert details == {f"already replaying in operation {first.pk}"}
 
@@ -168,7 +168,7 @@ def test_a_stage_passes_with_its_outcomes_and_the_next_one_starts(carrier, clock
         report_done(message, now=clock.now)
     carrier.until_ended(operation)
 
-    assert operation.outcome == "Of 8 replayed: 8 done"
+    assert operation.outcome == "Of 8 replayed: 8 done."
     rows = progress(operation, now=clock.now).stages
     assert [(row.sent, row.state) for row in rows] == [(1, "passed"), (3, "passed"), (4, "passed")]
     assert list(operation.events.order_by("id").values_list("kind", flat=True)) == [
@@ -206,7 +206,7 @@ def test_a_stopped_replay_resumed_by_an_operator_goes_on_with_the_next_stage(car
         report_done(message, now=clock.now)
     carrier.until_ended(operation)
 
-    assert operation.outcome == "Of 4 replayed: 2 done, 2 died again in 1 group"
+    assert operation.outcome == "Of 4 replayed: 2 done, 2 died again in 1 group."
 
 
 def test_the_rate_is_kept_without_bursts_and_can_be_changed_live(carrier, clock, broker) -> None:
@@ -310,7 +310,7 @@ def test_an_outcome_that_does_not_come_makes_the_letter_dead_again(carrier, cloc
     assert give_up_overdue(now=clock.now) == 1
     carrier.until_ended(operation)
 
-    assert operation.outcome == "Of 1 replayed: 1 with an unknown outcome"
+    assert operation.outcome == "Of 1 replayed: 1 with an unknown outcome."
     assert DeadLetter.objects.get().state == LetterState.DEAD
     assert "may have run" in OperationItem.objects.get().detail
 
@@ -476,7 +476,7 @@ def test_a_purge_hides_its_letters_and_its_restore_brings_all_back(carrier, cloc
     carrier.until_ended(undo)
 
     assert DeadLetter.objects.filter(state="dead", purged_by=None, delete_after=None).count() == 9
-    assert undo.outcome == "Of 7 letters: 7 restored"
+    assert undo.outcome == "Of 7 letters: 7 restored."
     with pytest.raises(OperationRefused, match="none of its letters is purged any more"):
         start_restore(operation=purge, actor=MARA, why="again", now=clock.now)
 

@@ -92,7 +92,7 @@ def test_a_replay_of_2000_survives_kill_9_and_sends_each_letter_once(place: Runo
 
     place.report([outcome(message) for message in messages])
     wait_until(lambda: reload(operation).state == OperationState.FINISHED, seconds=60, what="the report")
-    assert operation.outcome == "Of 2,000 replayed: 2,000 done"
+    assert operation.outcome == "Of 2,000 replayed: 2,000 done."
     assert operation.events.filter(kind="resumed_after_crash").exists()
 
 

@@ -54,7 +54,10 @@ def give_up_overdue(*, now: datetime) -> int:
 
 
 def report(operation: Operation) -> str:
-    """Say what became of a replay: "Of 8,000 replayed: 7,950 done, 40 died again in 2 groups, 10 skipped"."""
+    """Say what became of a replay.
+
+    "Of 8,000 replayed: 7,950 done, 40 died again in 2 groups, 10 skipped."
+    """
     counts = item_counts(operation)
     total = max(operation.selected_count, sum(counts.values()))
     died = counts.get(ItemState.DIED, 0)
@@ -72,8 +75,8 @@ def report(operation: Operation) -> str:
     told = [f"{number:,} {words}" for number, words in parts if number]
     sentence = f"Of {total:,} replayed: {', '.join(told) or 'none left to send'}"
     if counts.get(ItemState.REFUSED):
-        sentence += f". {_why_refused(operation)}"
-    return sentence
+        return f"{sentence}. {_why_refused(operation)}"
+    return f"{sentence}."
 
 
 def _why_refused(operation: Operation) -> str:

@@ -100,6 +100,7 @@ def _finish(operation: Operation, now: datetime, holder: str) -> None:
         outcome += f", {total - done:,} skipped because they had changed since"
     if operation.delete_after is not None and done:
         outcome += f"; they can be restored until {operation.delete_after:%d %b %Y %H:%M} UTC"
+    outcome += "."
     Operation.objects.filter(pk=operation.pk).update(
         state=OperationState.FINISHED, ended_at=now, outcome=outcome, is_materialised=True
     )

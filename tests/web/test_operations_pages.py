@@ -124,14 +124,14 @@ def test_htmx_gets_one_region_and_goes_on_polling(client: Client, replay: Operat
 
 
 def test_polling_stops_when_nothing_will_change(client: Client, replay: Operation) -> None:
-    Operation.objects.update(state=OperationState.FINISHED, ended_at=LATER, outcome="Of 10 replayed: 10 done")
+    Operation.objects.update(state=OperationState.FINISHED, ended_at=LATER, outcome="Of 10 replayed: 10 done.")
     OperationItem.objects.update(state=ItemState.DONE)
 
     assert client.get(url(replay), headers={"HX-Request": "true"}).status_code == 286
     whole = client.get(url(replay))
     assert whole.status_code == 200
     assert "hx-get" not in whole.content.decode()
-    assert "Of 10 replayed: 10 done" in text_of(whole)
+    assert "Of 10 replayed: 10 done." in text_of(whole)
 
 
 def test_a_cancelled_replay_is_polled_while_outcomes_are_out(client: Client, replay: Operation) -> None:
