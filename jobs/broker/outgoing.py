@@ -60,7 +60,7 @@ class PublishResult:
     ``already_sent`` is True when its key was known, so that nothing was sent now. ``exactly_once``
     is True when the broker guards the batch by its key. ``refused`` says by position why a message
     was not sent: the broker has no such queue, or its protocol has no form for a header.
-    ``fenced`` are the keys of other batches that turned out to be sent: then nothing was sent now.
+    ``fenced`` are keys of batches: nothing was sent now, because others sent them, or this one was taken over.
     """
 
     already_sent: bool = False

@@ -49,6 +49,8 @@ __all__ = [
 MARKER_SECONDS = 7 * 24 * 3600
 # How long somebody else's batch counts as sent: longer than anybody who began to send it can take.
 FENCE_SECONDS = 900
+# A marker that says who sends a batch's messages now: not whoever has it, and perhaps in several batches.
+_FENCE = b"fence"
 CONFIRM_SECONDS = 30.0
 _WATCH_TRIES = 5
 
@@ -161,8 +163,8 @@ def publish(
 ) -> PublishResult:
     """Send the messages in their order.
 
-    ``fences`` are keys of batches that somebody else may be sending with the same messages: on Redis they
-    count as sent from now on, and when one was sent already, nothing is sent now and the result names it.
+    ``fences`` are keys of batches that somebody else may be sending with the same messages: on Redis nobody
+    can send them from now on, and when one was sent already, nothing is sent now and the result names it.
 
     Raises:
         BrokerUnavailable: when the broker did not confirm. Without ``exactly_once`` a part may have
@@ -196,7 +198,7 @@ def sent_batches(connection: Connection, keys: Collection[str]) -> set[str]:
     with _translated(connection, "did not answer"):
         client = redis.Redis(connection_pool=channel.pool)
         found: Any = client.mget([f"{channel.global_keyprefix}{key}" for key in ordered])
-    return {key for key, value in zip(ordered, found, strict=True) if value is not None}
+    return {key for key, value in zip(ordered, found, strict=True) if value not in (None, _FENCE)}
 
 
 def open_channel(connection: Connection) -> Any:
@@ -387,14 +389,20 @@ def _send_redis(
             if watched:
                 pipe.watch(*watched)  # type: ignore[no-untyped-call] # redis leaves this one untyped
                 known = dict(zip(watched, pipe.mget(watched), strict=True))
+                if batch_key is not None and known[marker] == _FENCE:
+                    return PublishResult(fenced=frozenset([batch_key]), exactly_once=True)
                 if marker is not None and known[marker] is not None:
                     batch.refuse_pushes(_no_lists(client, prefix, batch))
                     return PublishResult(already_sent=True, exactly_once=True, refused=batch.refused)
-                if fenced := frozenset(key for name, key in guards.items() if known[name] is not None):
+                if fenced := frozenset(
+                    key for name, key in guards.items() if known[name] not in (None, _FENCE)
+                ):
                     return PublishResult(fenced=fenced, exactly_once=True)
                 pipe.multi()
-                for name in watched:
-                    pipe.set(name, int(time.time()), ex=marker_seconds if name == marker else FENCE_SECONDS)
+                if marker is not None:
+                    pipe.set(marker, int(time.time()), ex=marker_seconds)
+                for name in guards:
+                    pipe.set(name, _FENCE, ex=FENCE_SECONDS)
             for key, payloads in batch.pushes.items():
                 # One LPUSH with many values leaves the list as many LPUSHes do.
                 pipe.lpush(f"{prefix}{key}", *payloads)
