@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 import django
-import redis
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -16,14 +14,13 @@ django.setup()
 from jobs import Job  # noqa: E402 - needs Django's settings
 from jobs.agent import attach  # noqa: E402
 from jobs.core import backoff  # noqa: E402
+from tests.job_ledger import ledger_client, write  # noqa: E402
 
 DOWN = "test:down"
-LEDGER = "test:ledger"
 # How many calls failed, by the attempt they were: "0" is the first.
 FAILURES = "test:failures"
-BROKER_URL = os.environ.get("BROKER_URL", "memory://")
 
-app = Celery("storm", broker=BROKER_URL)
+app = Celery("storm", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,
@@ -34,8 +31,6 @@ app.conf.update(
     worker_eta_task_limit=None,
 )
 attach(app)
-
-_client: redis.Redis | None = None
 
 
 class Patient(Job):
@@ -62,20 +57,10 @@ class Punctual(Patient):
 
 
 def call_downstream(job: Job, number: int) -> None:
-    global _client
-    if _client is None:
-        _client = redis.Redis.from_url(BROKER_URL, socket_timeout=10)
-    (seconds, micros), is_down = _client.pipeline().time().exists(DOWN).execute()
-    line = {
-        "number": number,
-        "retries": job.request.retries,
-        "at": seconds + micros / 1e6,
-        "eta": job.request.eta,
-        "failed": bool(is_down),
-    }
-    _client.rpush(LEDGER, json.dumps(line))
+    is_down = bool(ledger_client().exists(DOWN))
+    write("call", number, retries=job.request.retries, eta=job.request.eta, failed=is_down)
     if is_down:
-        _client.hincrby(FAILURES, str(job.request.retries), 1)
+        ledger_client().hincrby(FAILURES, str(job.request.retries), 1)
         raise ConnectionError("the downstream is away")
 
 

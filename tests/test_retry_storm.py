@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.limits.fleet import LimitedFleet, limited_fleet
+from tests.job_fleet import JobFleet, job_fleet
 from tests.servers import wait_until
 from tests.storm_shop import DOWN, FAILURES
 
@@ -28,12 +28,12 @@ MOST_ABOVE_MEAN = 20
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedFleet]:
-    with limited_fleet(tmp_path_factory.mktemp("storm"), 4, application="tests.storm_shop") as started:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobFleet]:
+    with job_fleet(tmp_path_factory.mktemp("storm"), 4, application="tests.storm_shop") as started:
         yield started
 
 
-def run_storm(fleet: LimitedFleet, task: str) -> list[dict[str, Any]]:
+def run_storm(fleet: JobFleet, task: str) -> list[dict[str, Any]]:
     """Send the jobs while the downstream is away, bring it back, and return every call once all succeeded.
 
     It is away for at least ``OUTAGE_SECONDS``, and on a slow machine until each job failed twice.
@@ -83,7 +83,7 @@ def peak_above_mean(moments: list[float]) -> float:
     return max(bins.values()) / (len(moments) / (max(bins) + 1))
 
 
-def test_retries_of_a_thousand_jobs_come_spread(fleet: LimitedFleet) -> None:
+def test_retries_of_a_thousand_jobs_come_spread(fleet: JobFleet) -> None:
     calls = run_storm(fleet, "storm.with_jitter")
 
     scheduled = retries_on_a_fleet_of_any_speed(calls)
@@ -94,7 +94,7 @@ def test_retries_of_a_thousand_jobs_come_spread(fleet: LimitedFleet) -> None:
     assert fleet.dead() == 0
 
 
-def test_the_same_without_jitter_comes_in_waves(fleet: LimitedFleet) -> None:
+def test_the_same_without_jitter_comes_in_waves(fleet: JobFleet) -> None:
     """Shows that the test above can fail."""
     calls = run_storm(fleet, "storm.without_jitter")
 

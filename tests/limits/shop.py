@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import django
-import redis
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -17,11 +14,9 @@ django.setup()
 
 from jobs import Job  # noqa: E402 - needs Django's settings
 from jobs.agent import attach  # noqa: E402
+from tests.job_ledger import ledger_client, write  # noqa: E402
 
-LEDGER = "test:ledger"
-BROKER_URL = os.environ.get("BROKER_URL", "memory://")
-
-app = Celery("limited", broker=BROKER_URL)
+app = Celery("limited", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,
@@ -31,42 +26,25 @@ app.conf.update(
 )
 attach(app)
 
-_client: redis.Redis | None = None
-
-
-def client() -> redis.Redis:
-    global _client
-    if _client is None:
-        _client = redis.Redis.from_url(BROKER_URL, socket_timeout=10)
-    return _client
-
-
-def write(what: str, job: Job, number: int, **more: Any) -> None:
-    """Add a line to the ledger: a list in Redis, in the order and by the clock of its server."""
-    seconds, micros = client().time()
-    at = seconds + micros / 1e6
-    line = {"what": what, "number": number, "at": at, "retries": job.request.retries, **more}
-    client().rpush(LEDGER, json.dumps(line))
-
 
 @app.task(base=Job, name="limited.paced", bind=True, rate="100/s", max_attempts=1)
 def paced(self: Job, number: int) -> None:
-    write("start", self, number)
+    write("start", number, retries=self.request.retries)
 
 
 @app.task(base=Job, name="limited.seated", bind=True, concurrency=3, idempotency_lease_seconds=4)
 def seated(self: Job, number: int, seconds: float, seconds_again: float = 0.1) -> None:
-    write("start", self, number, pid=os.getpid())
-    is_first = client().set(f"test:ran:{number}", 1, nx=True)
+    write("start", number, retries=self.request.retries, pid=os.getpid())
+    is_first = ledger_client().set(f"test:ran:{number}", 1, nx=True)
     time.sleep(seconds if is_first else seconds_again)
-    write("end", self, number, pid=os.getpid())
+    write("end", number, retries=self.request.retries, pid=os.getpid())
 
 
-@app.task(base=Job, name="limited.keyed", bind=True, concurrency=1, limit_key="{customer}")
-def keyed(self: Job, number: int, customer: str) -> None:
-    write("start", self, number, customer=customer)
+@app.task(base=Job, name="limited.keyed", concurrency=1, limit_key="{customer}")
+def keyed(number: int, customer: str) -> None:
+    write("start", number, customer=customer)
     time.sleep(0.05)
-    write("end", self, number, customer=customer)
+    write("end", number, customer=customer)
 
 
 @app.task(base=Job, name="limited.plain")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.limits.fleet import LimitedFleet, limited_fleet
+from tests.job_fleet import JobFleet, job_fleet
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.worker
@@ -22,13 +22,13 @@ LEASE_SECONDS = 4  # of limited.seated
 
 
 @pytest.fixture(scope="module")
-def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedFleet]:
-    with limited_fleet(tmp_path_factory.mktemp("limits"), 4) as started:
+def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobFleet]:
+    with job_fleet(tmp_path_factory.mktemp("limits"), 4, application="tests.limits.shop") as started:
         yield started
 
 
 @pytest.fixture
-def fleet(running_fleet: LimitedFleet) -> LimitedFleet:
+def fleet(running_fleet: JobFleet) -> JobFleet:
     running_fleet.clear()
     return running_fleet
 
@@ -46,7 +46,7 @@ def most_at_once(lines: list[dict[str, Any]]) -> int:
     return most
 
 
-def test_a_hundred_a_second_over_four_workers_holds_within_five_percent(fleet: LimitedFleet) -> None:
+def test_a_hundred_a_second_over_four_workers_holds_within_five_percent(fleet: JobFleet) -> None:
     count = fleet.send("limited.paced", ((number,) for number in range(1500)))
 
     wait_until(lambda: fleet.ledger_length() >= count, seconds=90, what="1,500 jobs at 100 a second")
@@ -66,7 +66,7 @@ def test_a_hundred_a_second_over_four_workers_holds_within_five_percent(fleet: L
     assert fleet.asked() < count * 3
 
 
-def test_never_more_than_three_run_at_once_over_four_workers(fleet: LimitedFleet) -> None:
+def test_never_more_than_three_run_at_once_over_four_workers(fleet: JobFleet) -> None:
     count = fleet.send("limited.seated", ((number, 0.1) for number in range(60)))
 
     wait_until(lambda: fleet.ledger_length() >= count * 2, seconds=90, what="60 jobs on three seats")
@@ -80,7 +80,7 @@ def test_never_more_than_three_run_at_once_over_four_workers(fleet: LimitedFleet
 
 
 def test_holders_that_were_killed_keep_their_seats_for_one_lease_and_nobody_hangs(
-    fleet: LimitedFleet,
+    fleet: JobFleet,
 ) -> None:
     """Their jobs come back at once, since the parents saw the children die, and wait like all others."""
     fleet.send("limited.seated", ((number, 60.0) for number in range(3)))
@@ -103,11 +103,11 @@ def test_holders_that_were_killed_keep_their_seats_for_one_lease_and_nobody_hang
     assert lines[0]["at"] - victims[0]["at"] > LEASE_SECONDS * 2 / 3
 
 
-def _ended(fleet: LimitedFleet) -> set[int]:
+def _ended(fleet: JobFleet) -> set[int]:
     return {line["number"] for line in fleet.ledger() if line["what"] == "end"}
 
 
-def test_a_limit_key_limits_each_customer_alone(fleet: LimitedFleet) -> None:
+def test_a_limit_key_limits_each_customer_alone(fleet: JobFleet) -> None:
     customers = ("ann", "bob", "cy")
 
     count = fleet.send("limited.keyed", ((number, customers[number % 3]) for number in range(45)))
