@@ -9,6 +9,8 @@ from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core import checks
 
+from jobs import conf
+
 APPLICATIONS = ("jobs", "django_htmx", "django.contrib.humanize", "django.contrib.messages")
 MIDDLEWARE = "django_htmx.middleware.HtmxMiddleware"
 CONTEXT_PROCESSOR = "console.shell.context"
@@ -55,7 +57,7 @@ def check_site(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[c
                 id="console.E004",
             )
         )
-    if not getattr(settings, "BROKER_URL", ""):
+    if not conf.current().broker_url:
         found.append(
             checks.Error(
                 "The console needs the broker of your workers.",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 
+from jobs import conf
 from jobs.errors import PolicyError
 
 
@@ -39,7 +41,61 @@ def check_jobs(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[c
                 id="jobs.E012",
             )
         ]
-    return [checks.Error(str(problem), id="jobs.E011") for problem in problems]
+    if problems:
+        return [checks.Error(str(problem), id="jobs.E011") for problem in problems]
+    return _broker_problems(app)
+
+
+def _broker_problems(app: Any) -> list[checks.CheckMessage]:
+    """Say when the outbox would send elsewhere than the application: its jobs would never arrive."""
+    from jobs.base import Job
+
+    if not any(isinstance(task, Job) for task in app.tasks.values()):
+        return []
+    ours = conf.current().broker_url
+    if not ours:
+        return [
+            checks.Error(
+                "Jobs that are sent in a transaction would stay in the outbox: BROKER_URL is not set.",
+                hint="BROKER_URL = the broker of your workers. CELERY_BROKER_URL counts too.",
+                id="jobs.E013",
+            )
+        ]
+    theirs = app.conf.broker_write_url or app.conf.broker_url or ""
+    if _places(ours).isdisjoint(_places(theirs)):
+        return [
+            checks.Warning(
+                "Jobs that are sent in a transaction go to another broker than the others: BROKER_URL is not "
+                f"the broker of the Celery application {app.main!r}.",
+                hint="Set both to the same address, or leave BROKER_URL out and set CELERY_BROKER_URL.",
+                id="jobs.W014",
+            )
+        ]
+    return []
+
+
+# Two schemes of one server, and where it listens when the address does not say.
+_SCHEMES = {"rediss": "redis", "amqps": "amqp", "pyamqp": "amqp", "py-amqp": "amqp"}
+_PORTS = {"redis": 6379, "amqp": 5672, "sentinel": 26379}
+
+
+def _places(urls: Any) -> set[tuple[str, str, int | None, str]]:
+    """Return where broker addresses lead, without user and password; nobody is asked."""
+    found: set[tuple[str, str, int | None, str]] = set()
+    for url in ";".join([urls] if isinstance(urls, str) else map(str, urls)).split(";"):
+        parts = urlsplit(url)
+        scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+        host = parts.hostname or "localhost"
+        place = parts.path.strip("/")
+        found.add(
+            (
+                scheme,
+                "127.0.0.1" if host == "localhost" else host,
+                parts.port or _PORTS.get(scheme),
+                "" if place == "0" else place,
+            )
+        )
+    return found
 
 
 def _project() -> str:

@@ -41,8 +41,11 @@ def current() -> JobsSettings:
         return getattr(settings, name, default)
 
     return JobsSettings(
-        broker_url=get("BROKER_URL", ""),
-        broker_transport_options=dict(get("BROKER_TRANSPORT_OPTIONS", {})),
+        # Where a project has them for Celery, they need not be said twice.
+        broker_url=get("BROKER_URL", "") or get("CELERY_BROKER_URL", "") or "",
+        broker_transport_options=dict(
+            get("BROKER_TRANSPORT_OPTIONS", get("CELERY_BROKER_TRANSPORT_OPTIONS", None)) or {}
+        ),
         redis_url=get("REDIS_URL", ""),
         purge_deadline=timedelta(days=get("JOBS_PURGE_DEADLINE_DAYS", 7)),
         resolved_retention=timedelta(days=get("JOBS_RESOLVED_RETENTION_DAYS", 30)),

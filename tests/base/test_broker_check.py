@@ -17,7 +17,7 @@ REDIS = "redis://localhost:6379/0"
 def app() -> Iterator[Celery]:
     app = Celery("checked-shop", broker=REDIS, set_as_current=False)
 
-    @app.task(base=Job, name="checked.task")
+    @app.task(base=Job, name="checked.task", shared=False)
     def task() -> None: ...
 
     yield app
