@@ -194,7 +194,7 @@ class _Run:
             if held is not None:
                 heart().let_go(held)
         if not is_mine:
-            self._lost(claim)
+            self._lost(claim, text)
         return result
 
     def in_one_transaction(self, body: Callable[[], Any]) -> Any:
@@ -238,7 +238,7 @@ class _Run:
             _NotRun: when the key is done, with its result.
         """
         ledger, claimant = self.ledger, self.claimant
-        holder = clean_name(f"{_host}:{os.getpid()}")
+        holder = _holder()
         for _ in range(CLAIM_ROUNDS):
             token = ledger.insert(claimant, holder=holder, lease_seconds=self.lease_seconds)
             if token is not None:
@@ -336,29 +336,33 @@ class _Run:
     def _record_later(self, claim: Claim, text: str | None) -> None:
         def write() -> None:
             if not claim.ledger.complete(claim.token, text):
-                self._look_who_has_it(claim)
+                self._look_who_has_it(claim, text)
 
         heart().send(
             f"completion {claim.using} {claim.task} {claim.key}",
             Errand(claim.using, write, f"The completion of job {claim.task_id} of {claim.task}"),
         )
 
-    def _lost(self, claim: Claim) -> None:
+    def _lost(self, claim: Claim, text: str | None) -> None:
         """Say that the body ran without its lease; end this copy when the same job runs in another.
 
         Raises:
             StaleAttempt: then; the other copy goes on with what comes after.
         """
-        if self._look_who_has_it(claim) == claim.task_id:
+        if self._look_who_has_it(claim, text) == claim.task_id:
             raise StaleAttempt(
                 f"This copy of job {claim.task_id} lost its lease while it ran, and another copy of the same"
                 " job has taken it over and goes on. What the body does outside this database may have"
                 " happened twice."
             )
 
-    def _look_who_has_it(self, claim: Claim) -> str:
+    def _look_who_has_it(self, claim: Claim, text: str | None) -> str:
         """Return the job that took the key over, or "" when it is recorded as this run's after all."""
-        row = claim.ledger.read()
+        ledger = claim.ledger
+        row = ledger.read()
+        if row is None and self._write_again(claim, text):
+            return ""
+        row = ledger.read() if row is None else row
         if row is not None and row.token == claim.token:
             # The first try had reached the database, and only its answer was lost.
             return ""
@@ -366,9 +370,26 @@ class _Run:
         logger.error(
             "Job %s of %s is done, but it had lost its lease while it ran: its key is held by job %s. What"
             " the body does outside this database may have happened twice.",
-            *(claim.task_id, claim.task, holder or "(nobody: the key was deleted)"),
+            *(claim.task_id, claim.task, holder or "(unknown)"),
         )
         return holder
+
+    def _write_again(self, claim: Claim, text: str | None) -> bool:
+        """Write a row that is gone: a crash of the server forgot it, or somebody deleted it."""
+        ledger = claim.ledger
+        token = ledger.insert(
+            self.claimant,
+            holder=_holder(),
+            lease_seconds=claim.lease_seconds,
+            token=claim.token,
+        )
+        if token is None or not ledger.complete(token, text):
+            return False
+        logger.warning(
+            "Job %s of %s is done, and the record of its key was gone; it is written anew.",
+            *(claim.task_id, claim.task),
+        )
+        return True
 
     def _free(self, claim: Claim) -> None:
         """Let others claim the key; the body's own error is what matters, so none is raised here."""
@@ -402,6 +423,10 @@ class _Run:
             f" ({type(error).__name__}).",
             AWAY_SECONDS,
         )
+
+
+def _holder() -> str:
+    return clean_name(f"{_host}:{os.getpid()}")
 
 
 def _held_back(message: str, seconds: float) -> HeldBack:

@@ -258,6 +258,33 @@ def test_a_run_whose_row_was_deleted_does_not_complete_anothers(database):
     other.end()
 
 
+def test_a_run_whose_row_is_gone_writes_it_anew(database, caplog):
+    """A PostgreSQL that crashes in the moment after a claim forgets it."""
+    elsewhere = Elsewhere()
+    IdempotencyRecord.objects.all().delete()
+
+    assert elsewhere.end() == "sent elsewhere"
+
+    assert "it is written anew" in caplog.text
+    assert (record().state, record().result) == (LedgerState.DONE, '"sent elsewhere"')
+
+
+@pytest.mark.postgres
+def test_only_the_claim_does_without_the_disk_and_not_the_body(database, atomic):
+    if database != "postgresql":
+        return
+
+    def body() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            return str(cursor.fetchone()[0])
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = on")
+
+    assert copy(body, atomic=atomic) == "on"
+
+
 def test_a_copy_that_lost_its_lease_to_the_same_job_ends_without_going_on(database):
     elsewhere = Elsewhere()
     expire()
