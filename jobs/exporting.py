@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
 
-from jobs import conf, search
+from jobs import conf, idempotency, search
 from jobs.agent import wire
 from jobs.core import arguments
 from jobs.core.masking import DEFAULT_KEYS, MASKED, mask, mask_arguments
+from jobs.idempotency import LedgerLine
 from jobs.models import DeadLetter, Death
 from jobs.operations import Selection
 from jobs.workers import known_parameters
@@ -46,15 +48,28 @@ def lines(letters: QuerySet[DeadLetter], *, is_masked: bool) -> Iterator[bytes]:
     )
     keys = (*DEFAULT_KEYS, *conf.current().masked_keys)
     known = known_parameters()
-    for letter in found.iterator(chunk_size=BATCH):
+    for letter, ledger in with_ledger(found.iterator(chunk_size=BATCH)):
         deaths = list(letter.death_set.all())
-        line = as_line(letter, deaths, masked_keys=keys, known=known, is_masked=is_masked)
+        line = as_line(letter, deaths, masked_keys=keys, known=known, ledger=ledger, is_masked=is_masked)
         # ASCII escapes keep lone surrogates and NUL.
         yield json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
+def with_ledger(letters: Iterable[DeadLetter]) -> Iterator[tuple[DeadLetter, LedgerLine | None]]:
+    """Yield each letter with what the ledger knows of its key; one query for each BATCH letters with keys."""
+    left = iter(letters)
+    while batch := list(islice(left, BATCH)):
+        states = idempotency.states((letter.task, letter.idempotency_key) for letter in batch)
+        for letter in batch:
+            yield letter, states.get((letter.task, letter.idempotency_key))
+
+
 def summary(
-    letter: DeadLetter, *, masked_keys: Iterable[str], known: Mapping[str, list[str]]
+    letter: DeadLetter,
+    *,
+    masked_keys: Iterable[str],
+    known: Mapping[str, list[str]],
+    ledger: LedgerLine | None,
 ) -> dict[str, Any]:
     """Return what ``--json`` prints of a letter, its arguments masked.
 
@@ -83,6 +98,8 @@ def summary(
         "args": None if content.error else _plain(args),
         "kwargs": None if content.error else _plain(mask(content.kwargs, keys)),
         "replayable": not letter.unreplayable,
+        "idempotency_key": letter.idempotency_key,
+        "ledger": None if ledger is None else _ledger(ledger),
     }
 
 
@@ -92,10 +109,11 @@ def as_line(
     *,
     masked_keys: Iterable[str],
     known: Mapping[str, list[str]],
+    ledger: LedgerLine | None,
     is_masked: bool,
 ) -> dict[str, Any]:
     """Return a letter as one line; ``deaths`` newest first."""
-    line = {"format": FORMAT, **summary(letter, masked_keys=masked_keys, known=known)}
+    line = {"format": FORMAT, **summary(letter, masked_keys=masked_keys, known=known, ledger=ledger)}
     line["history"] = [_past_death(death) for death in deaths[1:]]
     if is_masked:
         return line | {"importable": False, "why_not": NOT_IMPORTABLE}
@@ -137,6 +155,15 @@ def to_record(letter: DeadLetter, death: Death | None) -> wire.Record:
         parameters=letter.parameters,
         details=death.details if death else {},
     )
+
+
+def _ledger(line: LedgerLine) -> dict[str, Any]:
+    """Write what the ledger knows; a replay of a letter whose key is done returns the stored result."""
+    return {
+        "state": line.state.value,
+        "task_id": line.task_id,
+        "completed_at": None if line.completed_at is None else _iso(line.completed_at),
+    }
 
 
 def _past_death(death: Death) -> dict[str, Any]:

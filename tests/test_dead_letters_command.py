@@ -18,8 +18,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from jobs.models import AuditEntry, DeadLetter, Death, Operation
-from tests.factories import make_death, make_headers, make_letter
+from jobs.models import AuditEntry, DeadLetter, Death, IdempotencyRecord, Operation
+from tests.factories import NOW, make_death, make_headers, make_letter
 from tests.runops_place import ROOT, RunopsPlace, outcome, write_letters
 from tests.servers import wait_until
 
@@ -122,6 +122,51 @@ def test_show_finds_by_the_beginning_of_an_id_and_by_the_jobs_id() -> None:
     assert values["id"] == str(letter.uuid)
     assert values["history"][0]["traceback"].startswith("Traceback")
     assert run("show", "nothing")[2] == 1
+
+
+LEDGER = {"task": "shop.tasks.send_receipt", "key": "receipt:1", "task_id": "b04e6d1c", "holder": "web-2:81"}
+
+
+@pytest.mark.parametrize(
+    ("ledger", "words", "values"),
+    [
+        (None, "no run of this key is known: a replay runs it", None),
+        (
+            "done",
+            "done 2026-11-12 03:12:00 by job b04e6d1c: a replay will do nothing",
+            "2026-11-12T03:12:00Z",
+        ),
+        ("running", "running on web-2:81 as job b04e6d1c: a replay waits for it or takes it over", None),
+        ("free", "no completed run of this key: a replay runs it", None),
+    ],
+)
+def test_what_the_ledger_knows_of_a_letters_key_is_told(ledger, words, values) -> None:
+    letter = old_letter(idempotency_key="receipt:1")
+    if ledger is not None:
+        IdempotencyRecord.objects.create(
+            **LEDGER,
+            state=ledger,
+            created_at=NOW,
+            started_at=NOW,
+            updated_at=NOW,
+            completed_at=NOW if ledger == "done" else None,
+        )
+
+    out, _, _ = run("show", letter.short_id)
+    listed = json.loads(run("list", "--json")[0])
+    exported = json.loads(run("export", "--query", "")[0])
+
+    assert f"ledger          {words}" in out
+    wanted = None if ledger is None else {"state": ledger, "task_id": "b04e6d1c", "completed_at": values}
+    assert listed["ledger"] == exported["ledger"] == wanted
+    assert listed["idempotency_key"] == exported["idempotency_key"] == "receipt:1"
+
+
+def test_a_letter_without_a_key_says_so() -> None:
+    letter = old_letter()
+
+    assert "ledger          no idempotency key" in run("show", letter.short_id)[0]
+    assert json.loads(run("list", "--json")[0])["ledger"] is None
 
 
 @pytest.mark.parametrize("action", ["replay", "purge"])

@@ -21,8 +21,9 @@ from jobs import audit, conf, exporting, search
 from jobs.core.cleaning import clean_line, clean_name, clean_text, for_terminal
 from jobs.core.masking import DEFAULT_KEYS
 from jobs.core.query import parse
-from jobs.core.words import OperationKind
+from jobs.core.words import LedgerState, OperationKind
 from jobs.errors import JobsError
+from jobs.idempotency import LedgerLine
 from jobs.importing import import_lines
 from jobs.models import DeadLetter, Operation
 from jobs.operations import (
@@ -127,9 +128,9 @@ class Command(BaseCommand):
         rows = found.select_related("group", "message") if is_json else found
         rows = rows if limit == 0 else rows[:limit]
         keys, known = _masked_keys(reveal), known_parameters()
-        for letter in rows.iterator(chunk_size=200):
+        for letter, ledger in exporting.with_ledger(rows.iterator(chunk_size=exporting.BATCH)):
             if is_json:
-                self._print_json(exporting.summary(letter, masked_keys=keys, known=known))
+                self._print_json(exporting.summary(letter, masked_keys=keys, known=known, ledger=ledger))
             else:
                 if not shown:
                     self.stdout.write(_row("ID", "DIED", "REASON", "TASK", "QUEUE", "ERROR"))
@@ -146,7 +147,10 @@ class Command(BaseCommand):
         now = timezone.now()
         if reveal:
             self._audit_reveal(f"letter {letter.short_id}", now, letter=letter)
-        values = exporting.summary(letter, masked_keys=_masked_keys(reveal), known=known_parameters())
+        ((_, ledger),) = exporting.with_ledger([letter])
+        values = exporting.summary(
+            letter, masked_keys=_masked_keys(reveal), known=known_parameters(), ledger=ledger
+        )
         deaths = list(letter.death_set.order_by("-died_at", "-pk"))
         if is_json:
             history = [
@@ -164,11 +168,12 @@ class Command(BaseCommand):
             ]
             self._print_json({**values, "unreplayable": letter.unreplayable, "history": history})
             return
+        values["ledger"] = _ledger_words(ledger, has_key=bool(letter.idempotency_key))
         for name, value in values.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
-            self.stdout.write(f"{name:<12}{for_terminal(clean_name(text, limit=2_000))}")
+            self.stdout.write(f"{name:<16}{for_terminal(clean_name(text, limit=2_000))}")
         if letter.unreplayable:
-            self.stdout.write(f"{'':<12}{letter.unreplayable}")
+            self.stdout.write(f"{'':<16}{letter.unreplayable}")
         for death in deaths:
             self.stdout.write(
                 f"\nDied {_moment(death.died_at)} on {for_terminal(clean_name(death.worker))}: {death.reason}"
@@ -457,6 +462,20 @@ def _ended(operation: Operation, counts: Progress) -> dict[str, Any]:
 
 def _letters(count: int) -> str:
     return f"{count:,} letter{'' if count == 1 else 's'}"
+
+
+def _ledger_words(ledger: LedgerLine | None, *, has_key: bool) -> str:
+    """Say what a replay will do, as far as the ledger knows."""
+    if not has_key:
+        return "no idempotency key"
+    if ledger is None:
+        return "no run of this key is known: a replay runs it"
+    if ledger.state == LedgerState.DONE:
+        at = f" {_moment(ledger.completed_at)}" if ledger.completed_at else ""
+        return f"done{at} by job {ledger.task_id}: a replay will do nothing"
+    if ledger.state == LedgerState.RUNNING:
+        return f"running on {ledger.holder} as job {ledger.task_id}: a replay waits for it or takes it over"
+    return "no completed run of this key: a replay runs it"
 
 
 def _letter_row(letter: DeadLetter) -> str:
