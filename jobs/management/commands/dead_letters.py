@@ -147,7 +147,7 @@ class Command(BaseCommand):
         now = timezone.now()
         if reveal:
             self._audit_reveal(f"letter {letter.short_id}", now, letter=letter)
-        ((_, ledger),) = exporting.with_ledger([letter])
+        ledger = next(exporting.with_ledger([letter]))[1]
         values = exporting.summary(
             letter, masked_keys=_masked_keys(reveal), known=known_parameters(), ledger=ledger
         )
