@@ -6,6 +6,7 @@ the last letter is on the broker. Theirs sends as many fresh jobs and stores not
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -186,8 +187,9 @@ def _replay(count: int, redis_client: redis.Redis, peer: Loop) -> tuple[float, f
     """
     process = psutil.Process()
     broker = connect()
-    # As the process runops does.
+    # As the process runops does; the peer runs in the same one.
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()
     lease = leases.acquire(duty="operations", holder="benchmark", seconds=3600)
     assert lease is not None
     peer.run(count // 100)

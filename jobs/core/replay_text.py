@@ -9,8 +9,9 @@ so with None, and the long way is gone.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import itemgetter
 
 # What replay.prepare sets whether it is there or not, in its order; and what only where it is there.
 _ALWAYS = (
@@ -44,18 +45,17 @@ def headers(stored: str, changed: Mapping[str, str]) -> str | None:
     """
     if stored.count('{"') != 1 or not (', "task": ' in stored or stored.startswith('{"task": ')):
         return None
-    for mark in _NOT_PLAIN:
-        if mark in stored:
-            return None
     pieces = _CHANGED.split(stored)
     found = tuple(pieces[1::2])
-    for key in _keys_but(found):
-        # The first of the headers, or with a value that is not plain.
-        if key in stored:
+    marks, members = _plan(found)
+    for mark in marks:
+        if mark in stored:
             return None
-    pieces[1::2] = [changed[name] for name in found]
+    values = members(changed)
+    pieces[1::2] = values[: len(found)]
+    # Without its last brace, which comes after what is added.
     pieces[-1] = pieces[-1][:-1]
-    pieces += [changed[name] for name in _to_add(found)]
+    pieces += values[len(found) :]
     return "".join(pieces) + "}"
 
 
@@ -65,10 +65,12 @@ def are_plain(properties: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _keys_but(found: tuple[str, ...]) -> list[str]:
-    return [f'"{name}": ' for name in (*_ALWAYS, *_AT_MOST) if name not in found]
+def _plan(found: tuple[str, ...]) -> tuple[list[str], Callable[[Mapping[str, str]], tuple[str, ...]]]:
+    """Return what must not be in headers in which these were found, and what takes the new members in order.
 
-
-@lru_cache(maxsize=64)
-def _to_add(found: tuple[str, ...]) -> list[str]:
-    return [name for name in _ALWAYS if name not in found]
+    That are first those found, then those to add. Nearly all headers have the same, so it is kept.
+    """
+    # A name that was not found but is there is the first of the headers, or has a value that is not plain.
+    hidden = [f'"{name}": ' for name in (*_ALWAYS, *_AT_MOST) if name not in found]
+    added = [name for name in _ALWAYS if name not in found]
+    return [*_NOT_PLAIN, *hidden], itemgetter(*found, *added)

@@ -46,7 +46,8 @@ def prepare(operation: Operation, stored: Sequence[MessageRow], *, replays_made:
     published_at = datetime.now().timestamp()  # noqa: DTZ005 - seconds since the epoch have no zone
     is_plain = operation.edited_arguments is None and not operation.keeps_task_id
     target_queue = operation.target_queue
-    always = {
+    # The text of each header that changes; those of the letter itself are set below.
+    changed = {
         "retries": ', "retries": 0',
         "eta": ', "eta": null',
         "expires": ', "expires": null',
@@ -61,14 +62,11 @@ def prepare(operation: Operation, stored: Sequence[MessageRow], *, replays_made:
         task_id, publication_id = job_ids.derive(seed, item_id)
         replays = row[-1] if replays_made else row[-1] + 1
         if is_plain:
-            changed = {
-                **always,
-                "id": f', "id": "{task_id}"',
-                wire.PUBLICATION_HEADER: f', "{wire.PUBLICATION_HEADER}": "{publication_id}"',
-                wire.REPLAY_OF_HEADER: f', "{wire.REPLAY_OF_HEADER}": "{_hyphenated(row[2])}"',
-                wire.REPLAY_ITEM_HEADER: f', "{wire.REPLAY_ITEM_HEADER}": {item_id}',
-                wire.REPLAY_NUMBER_HEADER: f', "{wire.REPLAY_NUMBER_HEADER}": {replays}',
-            }
+            changed["id"] = f', "id": "{task_id}"'
+            changed[wire.PUBLICATION_HEADER] = f', "{wire.PUBLICATION_HEADER}": "{publication_id}"'
+            changed[wire.REPLAY_OF_HEADER] = f', "{wire.REPLAY_OF_HEADER}": "{_hyphenated(row[2])}"'
+            changed[wire.REPLAY_ITEM_HEADER] = f', "{wire.REPLAY_ITEM_HEADER}": {item_id}'
+            changed[wire.REPLAY_NUMBER_HEADER] = f', "{wire.REPLAY_NUMBER_HEADER}": {replays}'
             copied = _copied(row, changed, task_id, target_queue)
             if copied is not None:
                 prepared.ready.append((item_id, letter_id, copied, task_id, publication_id))
