@@ -109,7 +109,7 @@ def test_stamps_are_kept_by_retries_and_callbacks(prefork: Place) -> None:
     assert prefork.outcome(result) == 6
     ids = {result.id, result.parent.id}
     stamps = [line["stamps"] for line in prefork.said() if line["id"] in ids]
-    assert [each["tenant"] for each in stamps] == [["north"]] * 3
+    assert [each["tenant"] for each in stamps] == ["north"] * 3
 
 
 def test_a_job_of_a_chain_that_is_done_already_hands_its_result_on(prefork: Place) -> None:
