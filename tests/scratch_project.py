@@ -47,16 +47,33 @@ class Project:
             file.write(text)
         return path
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {
+    @property
+    def environment(self) -> dict[str, str]:
+        """Its own settings, and nothing of the test run's."""
+        return {
             **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))},
             "PYTHONPATH": os.pathsep.join([str(self.path), str(ROOT)]),
             "DJANGO_SETTINGS_MODULE": "site_settings",
+            "JOBS_SPOOL_DIRECTORY": str(self.path / "spool"),
         }
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a process of Python; the caller stops it."""
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=self.path,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with these arguments to its end."""
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.path,
-            env=environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=150,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.scratch_project import SETTINGS, Project
+from tests.servers import RedisServer
 
 OLD_TASKS = '''"""What the shop does later."""
 
@@ -287,3 +288,50 @@ def test_a_file_that_cannot_be_written_leaves_the_others_as_they_were(project: P
 
     assert not (project.app / "new.py").exists()
     assert target.read_text() == "X = 1\n"
+
+
+@pytest.mark.worker
+def test_what_it_writes_runs_in_a_real_worker(project: Project, broker: RedisServer) -> None:
+    project.write("site_settings.py", SETTINGS.replace("redis://127.0.0.1:1/0", broker.url))
+    project.write("site_celery.py", (project.path / "site_celery.py").read_text() + ATTACH)
+    project.startjob("shop.send_receipt", "--queue", "critical")
+    assert project.run("-m", "django", "migrate", "-v0").returncode == 0
+    worker = project.start(
+        *("-m", "celery", "-A", "site_celery", "worker", "--pool=prefork", "--concurrency=1"),
+        *("--queues=critical", "--loglevel=INFO"),
+    )
+    try:
+        done = project.run("-c", SEND_AND_WAIT)
+    finally:
+        worker.terminate()
+        output, _ = worker.communicate(timeout=60)
+
+    assert done.stdout.splitlines()[-1:] == ["[('receipt:5', 'done')]"], done.stderr + output
+    assert output.count("send_receipt: receipt_id=5") == 1
+    assert output.count("succeeded in") == 2
+
+
+ATTACH = """
+from jobs.agent import attach
+attach(app)
+"""
+# Two jobs of one key, in a transaction; then the ledger and the queue, polled until both are at rest.
+SEND_AND_WAIT = """
+import site_celery, django, time
+django.setup()
+from django.db import transaction
+from jobs.models import IdempotencyRecord
+from shop.tasks import send_receipt
+with transaction.atomic():
+    send_receipt.delay(receipt_id=5)
+    send_receipt.delay(receipt_id=5)
+deadline = time.monotonic() + 90
+while time.monotonic() < deadline:
+    with site_celery.app.connection_for_read() as connection:
+        client = connection.default_channel.client
+        left = client.llen("critical") + client.hlen("unacked")
+    if not left and IdempotencyRecord.objects.filter(state="done").exists():
+        break
+    time.sleep(0.2)
+print(list(IdempotencyRecord.objects.values_list("key", "state")))
+"""
