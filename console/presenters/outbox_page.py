@@ -41,6 +41,8 @@ _WHEN_HEADS: dict[OutboxView, str] = {
 }
 _KEY_LIMIT = 80
 _ERROR_LIMIT = 300
+# The refusal that the page names is looked for among so many of what is stuck.
+_LOOKED_AT = 20
 _MINUTE = timedelta(minutes=1)
 
 
@@ -150,12 +152,12 @@ def relay() -> Relay:
 def status(*, letters_href: str, addresses: dict[OutboxView, str], now: datetime) -> Status:
     """Read what stands above the list; ``addresses`` are those of the lists."""
     found, running = service.overview(now=now), relay()
-    oldest = service.page(view=OutboxView.STUCK, limit=1, now=now).messages if found.stuck else []
+    stuck = service.page(view=OutboxView.STUCK, limit=_LOOKED_AT, now=now).messages if found.stuck else []
     return Status(
         overview=found,
         relay=running,
         sentence=sentence(found, is_relay_running=running.is_running, now=now),
-        notes=_notes(found, running, oldest[0] if oldest else None, now=now),
+        notes=_notes(found, running, next((each for each in stuck if each.attempts), None), now=now),
         tiles=_tiles(found, letters_href=letters_href, addresses=addresses, now=now),
     )
 
@@ -255,15 +257,15 @@ def how_sent(message: OutboxMessage) -> str:
 
 
 def _notes(
-    overview: OutboxOverview, running: Relay, oldest: OutboxMessage | None, *, now: datetime
+    overview: OutboxOverview, running: Relay, refused: OutboxMessage | None, *, now: datetime
 ) -> list[Notice]:
     notes = []
     if not running.is_running:
         notes.append(_relay_away(overview, running, now=now))
     if running.trouble:
         notes.append(trouble_of(running, now=now))
-    elif oldest is not None and (why := _why(oldest)):
-        notes.append(why)
+    elif refused is not None:
+        notes.append(_why(refused))
     return notes
 
 
@@ -279,14 +281,12 @@ def trouble_of(running: Relay, *, now: datetime) -> Notice:
     )
 
 
-def _why(oldest: OutboxMessage) -> Notice | None:
-    """Say why the first of what is stuck is; None when the broker has not refused it."""
-    error = error_of(oldest)
-    if not error or not oldest.attempts:
-        return None
-    task = visible(short_task(oldest.task)[:_KEY_LIMIT], keep="") or "a message"
-    refused = "once" if oldest.attempts == 1 else count_of(oldest.attempts, "time")
-    return Notice("amber", "warning", f"The broker refused {task} {refused}.", error)
+def _why(refused: OutboxMessage) -> Notice:
+    """Say what the broker said of the first of what it refused."""
+    task = visible(short_task(refused.task)[:_KEY_LIMIT], keep="") or "a message"
+    often = "once" if refused.attempts == 1 else count_of(refused.attempts, "time")
+    said = error_of(refused) or "It did not say why."
+    return Notice("amber", "warning", f"The broker refused {task} {often}.", said)
 
 
 def _relay_away(overview: OutboxOverview, running: Relay, *, now: datetime) -> Notice:

@@ -85,6 +85,13 @@ def test_what_is_stuck_says_since_when_why_and_what_happens_next(relay):
     assert f"Stuck written 4 min ago 03:08:00 3 {ERROR} next try in 40 s" in text
 
 
+def test_a_refusal_is_named_though_older_messages_were_not_refused(relay):
+    make_message(seconds=300)
+    refused()
+
+    assert f"The broker refused send_receipt 3 times. {ERROR}" in page()
+
+
 def test_a_message_that_nobody_has_sent_for_a_minute_is_stuck(relay):
     make_message(seconds=252)
 
