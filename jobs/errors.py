@@ -3,6 +3,11 @@
 A message has three parts: what was refused, the value, what to do.
 """
 
+from __future__ import annotations
+
+import functools
+from typing import Any
+
 
 class JobsError(Exception):
     """Is the base of every error that this package raises on purpose."""
@@ -59,6 +64,10 @@ class HeldBack(JobsError):
         super().__init__(*args)
         self.seconds = seconds
         self.headers = headers or {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel between processes, which would call the class without ``seconds``."""
+        return functools.partial(type(self), seconds=self.seconds, headers=self.headers), self.args
 
 
 class StaleAttempt(JobsError):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from celery import Celery, Task
 from celery.result import AsyncResult, EagerResult
+from celery.utils import uuid
 
 from jobs.base import binding, enqueueing, publishing, running
 from jobs.errors import PolicyError
+
+# The job that ``apply`` is running: Celery applies its next attempt from within.
+_applied: ContextVar[str] = ContextVar("jobs_applied", default="")
 
 
 class Job(binding.RoutedBySelf, Task):
@@ -178,13 +183,26 @@ class Job(binding.RoutedBySelf, Task):
         Keys and errors count as in a worker; retries follow at once, and rate and concurrency do not
         count. With ``throw`` the error of the last attempt is raised.
         """
+        task_id = task_id or uuid()
+        is_retry = _applied.get() == task_id
         if throw is None:
             throw = bool(self.app.conf.task_eager_propagates)
-        # Celery itself would raise the first attempt's Retry.
-        result: EagerResult[Any] = super().apply(
-            tuple(args or ()), dict(kwargs or {}), link, link_error, task_id, retries, throw=False, **options
-        )
-        if throw:
+        token = _applied.set(task_id)
+        try:
+            # Celery itself would raise the first attempt's Retry.
+            result: EagerResult[Any] = super().apply(
+                tuple(args or ()),
+                dict(kwargs or {}),
+                link,
+                link_error,
+                task_id,
+                retries,
+                throw=False,
+                **options,
+            )
+        finally:
+            _applied.reset(token)
+        if throw and not is_retry:
             result.get(disable_sync_subtasks=False)
         return result
 
