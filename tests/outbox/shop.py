@@ -14,8 +14,8 @@ from jobs.agent import attach
 LINES = "shop.lines"
 
 
-def create(broker_url: str, backend_url: str = "") -> Celery:
-    """Make the application."""
+def create(broker_url: str, backend_url: str = "", *, base: type[Task] = Task) -> Celery:
+    """Make the application. A worker needs no Django, whatever base its clients give their tasks."""
     app = Celery("outbox-shop", broker=broker_url, backend=backend_url or None, set_as_current=False)
     app.conf.update(
         task_ignore_result=not backend_url,
@@ -30,22 +30,22 @@ def create(broker_url: str, backend_url: str = "") -> Celery:
             line = {"id": task.request.id, "task": task.name, "priority": priority, **values}
             client.rpush(LINES, json.dumps(line))
 
-    @app.task(name="outbox.add", bind=True, shared=False)
+    @app.task(name="outbox.add", bind=True, shared=False, base=base)
     def add(self: Task, first: int, second: int) -> int:
         note(self, sum=first + second)
         return first + second
 
-    @app.task(name="outbox.total", bind=True, shared=False)
+    @app.task(name="outbox.total", bind=True, shared=False, base=base)
     def total(self: Task, numbers: list[int]) -> int:
         note(self, sum=sum(numbers))
         return sum(numbers)
 
-    @app.task(name="outbox.fail", bind=True, shared=False)
+    @app.task(name="outbox.fail", bind=True, shared=False, base=base)
     def fail(self: Task) -> None:
         note(self)
         raise ValueError("out of paper")
 
-    @app.task(name="outbox.mourn", bind=True, shared=False)
+    @app.task(name="outbox.mourn", bind=True, shared=False, base=base)
     def mourn(self: Task, *args: Any) -> str:
         note(self)
         return "mourned"
