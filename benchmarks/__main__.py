@@ -14,7 +14,7 @@ from typing import Any
 
 import django
 
-NAMES = ("agent", "collector", "replay", "purge")
+NAMES = ("agent", "collector", "replay", "purge", "limits")
 
 
 def main(arguments: list[str]) -> int:

@@ -75,13 +75,13 @@ class JobFleet:
             program=("celery", "-A", self.application),
         )
 
-    def send(self, task: str, arguments: Iterable[tuple[Any, ...]]) -> int:
+    def send(self, task: str, arguments: Iterable[tuple[Any, ...]], *, queue: str = QUEUE) -> int:
         """Publish a job for each tuple; return how many."""
         count = 0
         with self.publisher.connection_for_write() as connection:
             producer = self.publisher.amqp.Producer(connection)
             for each in arguments:
-                self.publisher.send_task(task, each, producer=producer, queue=QUEUE)
+                self.publisher.send_task(task, each, producer=producer, queue=queue)
                 count += 1
         return count
 

@@ -23,8 +23,9 @@ from redis.commands.core import Script
 # A worker is never exactly on time. A bucket of so many seconds' worth of jobs lets late ones catch up;
 # it is also how far a burst goes above the pace: 2 % over ten seconds.
 TOLERANCE_SECONDS = 0.2
-# The same for slow rates, as a part of the time between two jobs: less than one, so never two at once.
-TOLERANCE_INTERVALS = 0.2
+# The same for slow rates, as a part of the time between two jobs: less than one, so never two at once. A job
+# that is late by more than the tolerance costs a later one its turn, which at a slow rate is a long time.
+TOLERANCE_INTERVALS = 0.5
 # After so long a turn that nobody took is over: its job stands at the end again. Retries and replays
 # carry the turn of an earlier life.
 STALE_TURN_SECONDS = 30.0
