@@ -147,7 +147,9 @@ def test_every_answer_tells_browsers_what_not_to_do(urls):
             assert "unsafe" not in headers["Content-Security-Policy"], url
 
 
-@pytest.mark.parametrize("url", ["/", "/dead-letters/", "/operations/", "/audit/", "/dead-letters/{letter}/"])
+@pytest.mark.parametrize(
+    "url", ["/", "/dead-letters/", "/operations/", "/outbox/", "/audit/", "/dead-letters/{letter}/"]
+)
 def test_pages_with_jobs_in_them_are_kept_by_no_cache(letter, url):
     answer = client_of(roles.VIEWER).get(url.format(letter=letter.uuid))
 

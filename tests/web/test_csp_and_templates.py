@@ -93,7 +93,7 @@ def test_no_script_evaluates_text_or_writes_html(path):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "address", ["/", "/dead-letters/", "/groups/", "/audit/", "/admin/", "/nothing/", "/login/"]
+    "address", ["/", "/dead-letters/", "/groups/", "/outbox/", "/audit/", "/admin/", "/nothing/", "/login/"]
 )
 def test_the_policy_is_on_every_page(address):
     response = admin().get(address)

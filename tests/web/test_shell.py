@@ -59,6 +59,8 @@ def test_a_poll_after_the_session_ended_reloads_the_page():
         ("/dead-letters/", "Dead letters"),
         ("/groups/", "Dead letters"),
         ("/operations/", "Operations"),
+        ("/outbox/", "Outbox"),
+        ("/outbox/?state=held", "Outbox"),
         ("/audit/", "Audit"),
     ],
 )
@@ -70,6 +72,7 @@ def test_the_side_bar_marks_the_page_one_is_on(address, word):
         "/": "Overview",
         "/dead-letters/": "Dead letters",
         "/operations/": "Operations",
+        "/outbox/": "Outbox",
         "/audit/": "Audit",
     }
     assert [names[each["href"]] for each in links] == [word]
