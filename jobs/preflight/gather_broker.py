@@ -78,7 +78,7 @@ def redis_facts(connection: Any, *, with_jobs: bool) -> RedisFacts:
     """Ask a Redis about itself; ``with_jobs`` also samples what waits in workers."""
     channel = connection.default_channel
     client = raw_client(channel)
-    info, info_refusal = _ask(lambda: client.info("all"))
+    info, info_refusal = _ask(lambda: client.info())
     config, config_refusal = _ask(lambda: client.config_get("appendfsync"))
     policy = info.get("maxmemory_policy")
     if policy is None:

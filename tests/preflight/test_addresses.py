@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from django.core.exceptions import ImproperlyConfigured
 
 from console.settings import broker_transport_options
 from jobs.broker.addresses import places
 from jobs.preflight.gather_application import application_facts, pool_name
+from jobs.preflight.mode import Mode, mode
 
 
 @pytest.mark.parametrize(
@@ -101,3 +103,32 @@ def test_pools_have_one_name(pool: str, name: str) -> None:
 )
 def test_each_kind_of_broker_gets_its_own_options(url: str, options: set[str]) -> None:
     assert set(broker_transport_options(url)) == options
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("refuse", Mode.REFUSE), (" WARN ", Mode.WARN), ("off", Mode.OFF)]
+)
+def test_mode_is_read_from_the_setting(settings, word: str, expected: Mode) -> None:
+    settings.JOBS_PREFLIGHT = word
+
+    assert mode() is expected
+
+
+def test_a_project_without_the_setting_takes_the_environment(
+    settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del settings.JOBS_PREFLIGHT
+
+    monkeypatch.setenv("JOBS_PREFLIGHT", "off")
+    assert mode() is Mode.OFF
+    monkeypatch.setenv("JOBS_PREFLIGHT", "")
+    assert mode() is Mode.REFUSE
+
+
+def test_another_word_is_refused(settings) -> None:
+    settings.JOBS_PREFLIGHT = "maybe"
+
+    with pytest.raises(
+        ImproperlyConfigured, match=r"JOBS_PREFLIGHT='maybe' is not known. Use one of refuse, warn, off\."
+    ):
+        mode()
