@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,9 @@ from typing import Any
 import pytest
 from celery import Celery
 from kombu import Exchange, Queue
+from kombu.exceptions import OperationalError
 
+from console.settings import broker_transport_options
 from jobs.errors import BrokerUnavailable
 from jobs.preflight.checks import check
 from jobs.preflight.facts import Facts
@@ -96,8 +101,6 @@ def test_row_79_queues_that_drop_jobs_without_a_dead_letter_exchange_are_found(a
 
 def test_the_policy_that_is_said_is_one_that_rabbitmq_takes(app: Celery) -> None:
     """The JSON in the line for rabbitmqctl must be JSON."""
-    import json
-
     app.conf.task_queues = [queue("votes", message_ttl=60)]
 
     line = next(
@@ -120,6 +123,26 @@ def test_row_101_rabbitmq_counts_messages_and_consumers_itself(app: Celery) -> N
         connection.default_channel.queue_delete("lonely")
 
     assert [(one.name, one.messages, one.consumers) for one in queues] == [("lonely", 1, 0)]
+
+
+def test_row_94_with_our_own_options_a_publish_to_a_rabbitmq_that_never_answers_ends(
+    app: Celery, rabbit: RabbitServer
+) -> None:
+    """It freezes on an open connection: the kernel takes the bytes, and no confirm ever comes."""
+    app.conf.broker_transport_options = {
+        **broker_transport_options(rabbit.url),
+        "read_timeout": 1,
+        "write_timeout": 1,
+    }
+    app.send_task("shop.touch", queue="shop", retry=False)
+
+    os.killpg(rabbit.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(OperationalError):
+            app.send_task("shop.touch", queue="shop", retry=False)
+    finally:
+        os.killpg(rabbit.process.pid, signal.SIGCONT)
+    wait_until(rabbit.is_up, seconds=START_SECONDS, what="RabbitMQ to go on")
 
 
 def test_a_rabbitmq_that_is_away_is_said_without_its_password() -> None:

@@ -10,7 +10,9 @@ import pytest
 import redis
 from celery import Celery
 from kombu import Connection
+from kombu.exceptions import OperationalError
 
+from console.settings import broker_transport_options
 from jobs.errors import BrokerUnavailable
 from jobs.preflight.checks import check
 from jobs.preflight.facts import Facts
@@ -269,6 +271,22 @@ def test_row_94_a_broker_that_never_answers_is_given_up(own_redis: RedisServer) 
             pass
     finally:
         own_redis.process.send_signal(signal.SIGCONT)
+
+
+def test_row_94_with_our_own_options_a_publish_to_a_redis_that_never_answers_ends(
+    own_redis: RedisServer,
+) -> None:
+    options = {**broker_transport_options(own_redis.url), "socket_timeout": 0.3}
+    app = application(own_redis.url, broker_transport_options=options)
+    app.send_task("shop.touch", queue="shop")
+
+    own_redis.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(OperationalError, match="Timeout"):
+            app.send_task("shop.touch", queue="shop")
+    finally:
+        own_redis.process.send_signal(signal.SIGCONT)
+        app.close()
 
 
 def test_results_that_stay_for_ever_on_the_broker_are_found(own_redis: RedisServer, settings) -> None:
