@@ -32,6 +32,11 @@ def publish_confirmed(
         except connection.channel_errors:
             # One of them made the broker close the channel: it is larger than the broker takes, say.
             _send_each(connection, messages, left, confirmed, refused, confirm_seconds)
+    for position in confirmed.nacked:
+        refused[position] = (
+            f"The broker did not take it for the queue {messages[position].queue}: it is full, or the broker has an"
+            " error of its own."
+        )
     for position in confirmed.returned:
         refused[position] = no_queue(messages[position])
         # Somebody deleted what was declared: the next try declares it anew.
@@ -138,8 +143,6 @@ def _send(
                     f"{len(confirmed.waiting)} messages were not confirmed in {confirm_seconds:g} s"
                 )
             connection.drain_events(timeout=left)
-        if confirmed.nacked:
-            raise OSError(f"the broker refused {confirmed.nacked} messages")
     finally:
         channel.close()
 
@@ -181,7 +184,7 @@ class _Confirms:
         # By publication id: the broker hands an unroutable message back whole, without a tag.
         self.positions: dict[str | None, int] = {}
         self.returned: set[int] = set()
-        self.nacked = 0
+        self.nacked: set[int] = set()
         self._tag = 0
 
     def begin(self) -> None:
@@ -204,7 +207,9 @@ class _Confirms:
         self.done.update(self._settle(delivery_tag, multiple))
 
     def on_nack(self, delivery_tag: int, multiple: bool) -> None:
-        self.nacked += len(self._settle(delivery_tag, multiple))
+        answered = self._settle(delivery_tag, multiple)
+        self.done.update(answered)
+        self.nacked.update(answered)
 
     def on_return(self, _exception: object, _exchange: str, _routing_key: str, message: Any) -> None:
         self.returned.add(self.positions[message.headers.get(PUBLICATION_HEADER)])
