@@ -62,7 +62,7 @@ def admit(
         # A header: anybody may have written it.
         slot=slot if isinstance(slot, (int, float)) and math.isfinite(slot) else None,
         # Of this execution alone: a copy that was delivered twice must not sit on the other's seat.
-        holder=f"{holder}:{uuid.uuid4().hex[:12]}",
+        holder="" if concurrency is None else f"{holder}:{uuid.uuid4().hex[:12]}",
         longest=longest,
         chance=chance,
     )

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import redis
+from django.core.signals import setting_changed
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -35,7 +36,6 @@ class LimitsUnavailable(Exception):
 class Store:
     """A process's way to the Redis of the limits."""
 
-    url: str
     prefix: str
     client: redis.Redis
     scripts: Scripts
@@ -102,15 +102,14 @@ def store() -> Store:
         PermanentError: when there is no Redis to ask; says what to set.
     """
     global _store  # one for the process
-    url, prefix = address()
     found = _store
-    if found is not None and (found.url, found.prefix) == (url, prefix):
+    if found is not None:
         return found
     if problem := missing_redis():
         raise PermanentError(problem)
     with _lock:
-        if _store is None or (_store.url, _store.prefix) != (url, prefix):
-            _store = _open(url, prefix)
+        if _store is None:
+            _store = _open(*address())
         return _store
 
 
@@ -175,7 +174,7 @@ def _open(url: str, prefix: str) -> Store:
         # ran twice has counted a job too many, never one too few.
         retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
     )
-    return Store(url=url, prefix=prefix, client=client, scripts=Scripts(client))
+    return Store(prefix=prefix, client=client, scripts=Scripts(client))
 
 
 def forget() -> None:
@@ -186,4 +185,11 @@ def forget() -> None:
     _lock = threading.Lock()
 
 
+def _setting_changed(*, setting: str, **_: object) -> None:
+    if setting in {"REDIS_URL", "BROKER_URL", "BROKER_TRANSPORT_OPTIONS"}:
+        forget()
+
+
 os.register_at_fork(after_in_child=forget)
+# Sent by tests only: a process's settings do not change, and reading them for each job would cost a tenth.
+setting_changed.connect(_setting_changed)

@@ -49,8 +49,7 @@ end
 local interval, tolerance = tonumber(ARGV[2]), tonumber(ARGV[3])
 local seats, lease, holder = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local turn, longest = tonumber(ARGV[7]), tonumber(ARGV[8])
-local stale, keep = tonumber(ARGV[9]), tonumber(ARGV[10])
-local first_runtime, least_runtime, turns_a_seat = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local stale, keep, first_runtime, least_runtime, turns_a_seat = $constants
 
 -- Of a turn in the far future or past nothing is known here.
 if turn < now - stale or turn > now + longest then
@@ -168,6 +167,18 @@ end
 return 1
 """
 
+# In the text, so that they do not travel with each call.
+_CONSTANTS = ", ".join(
+    f"{number:.0f}"
+    for number in (
+        STALE_TURN_SECONDS * 1e6,
+        KEEP_SECONDS * 1e6,
+        FIRST_RUNTIME_SECONDS * 1e6,
+        LEAST_RUNTIME_SECONDS * 1e6,
+        TURNS_A_SEAT,
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -193,7 +204,7 @@ class Scripts:
     """The scripts of one Redis. ``now``, in seconds since the epoch, is for tests; Redis's own clock else."""
 
     def __init__(self, client: redis.Redis) -> None:
-        self._admit = client.register_script(_ADMIT)
+        self._admit = client.register_script(_ADMIT.replace("$constants", _CONSTANTS))
         self._renew = client.register_script(_RENEW)
         self._release = client.register_script(_RELEASE)
 
@@ -225,11 +236,6 @@ class Scripts:
             holder,
             (turn or 0.0) * 1e6,
             longest_hold_seconds * 1e6,
-            STALE_TURN_SECONDS * 1e6,
-            KEEP_SECONDS * 1e6,
-            FIRST_RUNTIME_SECONDS * 1e6,
-            LEAST_RUNTIME_SECONDS * 1e6,
-            TURNS_A_SEAT,
         )
         if admitted:
             return Answer(is_admitted=True)
