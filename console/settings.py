@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import secrets
 import tempfile
@@ -69,6 +70,22 @@ def env_choice(name: str, choices: tuple[str, ...], default: str) -> str:
 def env_list(name: str, default: str = "") -> list[str]:
     """Read a list separated by commas."""
     return [item.strip() for item in env(name, default).split(",") if item.strip()]
+
+
+def env_object(name: str) -> dict[str, Any]:
+    """Read an object written as JSON; what is in it is checked where it is used."""
+    value = env(name).strip()
+    if not value:
+        return {}
+    try:
+        read = json.loads(value)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise ImproperlyConfigured(
+            f'{name}={value!r} is not an object in JSON. Write for instance {{"max_attempts": 3}}.'
+        )
+    return read
 
 
 DATA_DIR = Path(env("JOBS_DATA_DIR", str(BASE_DIR / "data")))
@@ -301,6 +318,7 @@ JOBS_OUTCOME_TIMEOUT_HOURS = env_float("JOBS_OUTCOME_TIMEOUT_HOURS", 6)
 JOBS_LEASE_SECONDS = env_float("JOBS_LEASE_SECONDS", 10)
 JOBS_SOFT_SHUTDOWN_SECONDS = env_float("JOBS_SOFT_SHUTDOWN_SECONDS", 10, may_be_zero=True)
 JOBS_MASKED_KEYS = env_list("JOBS_MASKED_KEYS")
+JOBS_POLICIES = env_object("JOBS_POLICIES")
 JOBS_PREFLIGHT = env_choice("JOBS_PREFLIGHT", ("REFUSE", "WARN", "OFF"), "REFUSE").lower()
 JOBS_RABBITMQ_CONSUMER_TIMEOUT_SECONDS = env_float("JOBS_RABBITMQ_CONSUMER_TIMEOUT_SECONDS", 1800)
 
