@@ -14,7 +14,7 @@ from typing import Any
 
 import django
 
-NAMES = ("agent", "collector", "replay", "purge", "limits")
+NAMES = ("agent", "collector", "replay", "purge", "limits", "outbox", "enqueue")
 
 
 def main(arguments: list[str]) -> int:
