@@ -65,7 +65,7 @@ def is_somebody_waiting() -> bool:
 
 @pytest.mark.django_db
 def test_what_copy_refuses_is_an_error_of_djangos(postgres_url):
-    with default_database(postgres_url):
+    with default_database(postgres_url), transaction.atomic():
         pattern = make_letter(death=False)
         row = {
             field.attname: getattr(pattern, field.attname)
@@ -75,3 +75,6 @@ def test_what_copy_refuses_is_an_error_of_djangos(postgres_url):
 
         with pytest.raises(IntegrityError), transaction.atomic():
             insert(DeadLetter, [row, row])
+
+        # Other tests use this database too.
+        transaction.set_rollback(True)
