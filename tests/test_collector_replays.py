@@ -7,10 +7,12 @@ import uuid
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from jobs.collector.storing import DIED_EVENTS, store
-from jobs.core.words import GroupState, ItemState, LetterState, Reason
-from jobs.models import DeadLetter, Death, FailureGroup, OperationEvent
+from jobs.core.words import GroupState, ItemState, LedgerState, LetterState, Reason
+from jobs.models import DeadLetter, Death, FailureGroup, IdempotencyRecord, OperationEvent
 from tests.factories import NOW, make_group, make_item, make_letter, make_operation, make_outcome, make_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_database")]
@@ -365,3 +367,98 @@ def test_many_outcomes_take_a_fixed_number_of_statements(django_assert_max_num_q
         store(outcomes, now=LATER)
 
     assert DeadLetter.objects.filter(state=LetterState.RESOLVED).count() == 40
+
+
+def line_of(letter, *, task_id="another-job", state=LedgerState.DONE, completed_at=NOW):
+    """Write what the ledger knows of the letter's key."""
+    return IdempotencyRecord.objects.create(
+        task=letter.task,
+        key=letter.idempotency_key,
+        state=state,
+        task_id=task_id,
+        created_at=NOW,
+        started_at=NOW,
+        completed_at=completed_at,
+        updated_at=NOW,
+    )
+
+
+@pytest.fixture
+def keyed():
+    return make_letter(state=LetterState.REPLAYING, replays=1, idempotency_key="receipt:5")
+
+
+def test_a_job_whose_key_another_one_had_done_is_already_done(keyed):
+    item = make_item(make_operation(), keyed)
+    line_of(keyed)
+
+    store([make_outcome(keyed, item)], now=LATER)
+
+    assert states(keyed, item) == (LetterState.RESOLVED, ItemState.ALREADY_DONE)
+    assert item.detail == "Job another-job had done its idempotency key; nothing ran."
+
+
+def test_the_job_that_did_the_key_itself_is_done(keyed):
+    item = make_item(make_operation(), keyed)
+    line_of(keyed, task_id=item.task_id, completed_at=LATER)
+
+    store([make_outcome(keyed, item)], now=LATER)
+
+    assert states(keyed, item) == (LetterState.RESOLVED, ItemState.DONE)
+
+
+def test_a_replay_under_the_old_id_of_a_key_done_before_is_already_done(keyed):
+    item = make_item(make_operation(keeps_task_id=True), keyed, task_id=keyed.task_id)
+    line_of(keyed, task_id=keyed.task_id, completed_at=item.sent_at - timedelta(minutes=1))
+
+    store([make_outcome(keyed, item)], now=LATER)
+
+    assert states(keyed, item) == (LetterState.RESOLVED, ItemState.ALREADY_DONE)
+
+
+def test_a_key_that_nobody_has_done_says_nothing(keyed):
+    item = make_item(make_operation(), keyed)
+    line_of(keyed, state=LedgerState.FREE, completed_at=None)
+
+    store([make_outcome(keyed, item)], now=LATER)
+
+    assert states(keyed, item) == (LetterState.RESOLVED, ItemState.DONE)
+
+
+def test_a_replay_with_other_arguments_had_another_key(keyed):
+    item = make_item(make_operation(edited_arguments={"args": [6], "kwargs": {}}), keyed)
+    line_of(keyed)
+
+    store([make_outcome(keyed, item)], now=LATER)
+
+    assert states(keyed, item) == (LetterState.RESOLVED, ItemState.DONE)
+
+
+def test_a_key_that_was_done_outweighs_a_death(keyed):
+    """A copy that lost its worker was delivered again, and found the key done."""
+    item = make_item(make_operation(), keyed)
+    line_of(keyed)
+
+    store_all(death_of(keyed, item), make_outcome(keyed, item))
+
+    assert states(keyed, item) == (LetterState.RESOLVED, ItemState.ALREADY_DONE)
+
+
+def test_whether_keys_were_done_is_one_query_a_batch_and_none_without_a_key(keyed, letter):
+    operation = make_operation()
+    others = [
+        make_letter(state=LetterState.REPLAYING, replays=1, idempotency_key=f"receipt:{number}")
+        for number in range(10, 20)
+    ]
+    outcomes = [make_outcome(each, make_item(operation, each)) for each in [keyed, *others]]
+    without = make_outcome(letter, make_item(operation, letter))
+
+    with CaptureQueriesContext(connection) as with_keys:
+        store(outcomes, now=LATER)
+    with CaptureQueriesContext(connection) as without_keys:
+        store([without], now=LATER)
+
+    def asked(queries: CaptureQueriesContext) -> int:
+        return sum("idempotencyrecord" in query["sql"] for query in queries)
+
+    assert (asked(with_keys), asked(without_keys)) == (1, 0)

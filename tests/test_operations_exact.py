@@ -104,7 +104,7 @@ def test_the_second_run_gets_what_the_first_one_got(place: RunopsPlace) -> None:
         return operation.state == "finished"
 
     wait_until(has_finished, seconds=60, what="the report")
-    assert operation.outcome == f"Of {len(send)} replayed: {len(send)} done"
+    assert operation.outcome == f"Of {len(send)} replayed: {len(send)} done."
     for name in send:
         first, second = runs(place, name)
         assert second["id"] != first["id"], name

@@ -1,7 +1,7 @@
 """What a record says about a replay: one letter, its items and their states, whatever order records come in.
 
-"done" outranks "died", "died" outranks "unknown": a job that ran twice and was done once is done, and
-a late record changes no newer replay. The final state is the same for every order of the records.
+"done" outranks "already done", that outranks "died", and that "unknown": a job that ran twice and was done
+once is done, and a late record changes no newer replay. The final state is the same for every order of the records.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ from datetime import datetime, timedelta
 from jobs.agent.wire import Record
 from jobs.collector.rows import Entry
 from jobs.core.cleaning import clean_name
-from jobs.core.words import ItemState, LetterState
-from jobs.models import DeadLetter, OperationItem
+from jobs.core.words import ItemState, LedgerState, LetterState
+from jobs.idempotency.reading import LedgerLine, states
+from jobs.models import DeadLetter, Operation, OperationItem
 
 OPEN = frozenset({ItemState.SENT.value})
 # Items that were sent, so that their jobs can have ended.
-SENT = OPEN | {ItemState.DONE.value, ItemState.DIED.value, ItemState.UNKNOWN.value}
-_RANK = {ItemState.UNKNOWN.value: 1, ItemState.DIED.value: 2, ItemState.DONE.value: 3}
+_RANK = {
+    ItemState.UNKNOWN.value: 1,
+    ItemState.DIED.value: 2,
+    ItemState.ALREADY_DONE.value: 3,
+    ItemState.DONE.value: 4,
+}
+SENT = OPEN | _RANK.keys()
+_WELL = frozenset({ItemState.ALREADY_DONE.value, ItemState.DONE.value})
 _DETAILS = {
     "ignored": "It asked to be ignored.",
     "revoked": "It was revoked before it ran.",
@@ -70,13 +77,22 @@ class Replayed:
         if letter.state in (LetterState.REPLAYING, LetterState.RESOLVED):
             self._settle(now, retention)
 
-    def ended(self, record: Record, *, now: datetime, retention: timedelta) -> None:
-        """Note how a replayed job ended, when that was not a death."""
+    def ended(
+        self, record: Record, *, now: datetime, retention: timedelta, done_by: LedgerLine | None = None
+    ) -> None:
+        """Note how a replayed job ended, when that was not a death.
+
+        ``done_by`` is the ledger's line of the letter's key when it was not this job that did it.
+        """
         item = self._item(record)
         is_done = record.reason in ("done", "ignored")
         if item is not None:
             detail = _DETAILS.get(record.reason, "")
-            self._end(item, ItemState.DONE if is_done else ItemState.UNKNOWN, detail, now)
+            state = ItemState.DONE if is_done else ItemState.UNKNOWN
+            if record.reason == "done" and done_by is not None:
+                state = ItemState.ALREADY_DONE
+                detail = f"Job {done_by.task_id[:100]} had done its idempotency key; nothing ran."
+            self._end(item, state, detail, now)
         elif not self._open() and is_done and self.letter.state != LetterState.PURGED:
             # Its item is gone; the letter's own header says whose job it was.
             self._move(LetterState.RESOLVED, now, retention)
@@ -96,7 +112,7 @@ class Replayed:
         return any(item.state in OPEN for item in self.items)
 
     def _done(self) -> bool:
-        return any(item.state == ItemState.DONE for item in self.items)
+        return any(item.state in _WELL for item in self.items)
 
     def _end(self, item: OperationItem, state: ItemState, detail: str, now: datetime) -> None:
         if _RANK[state] <= _RANK.get(item.state, 0):
@@ -128,6 +144,41 @@ def load(letter_uuids: Iterable[str]) -> dict[str, Replayed]:
     ):
         items[item.letter_id].append(item)
     return {letter.uuid.hex: Replayed(letter, items[letter.pk]) for letter in letters.values()}
+
+
+def done_by_others(replayed: Iterable[Replayed], outcomes: Iterable[Record]) -> dict[int, LedgerLine]:
+    """Return the ledger's lines of keys that another job had done, by the item whose job found that.
+
+    One query a batch, none when no letter has a key; one more when there is such an item. An item whose
+    arguments were edited has a key of its own, which nothing here knows.
+    """
+    sent = {item.pk: (again.letter, item) for again in replayed for item in again.items}
+    asked = [
+        sent[record.replay_item]
+        for record in outcomes
+        if record.reason == "done" and record.replay_item is not None and record.replay_item in sent
+    ]
+    lines = states((letter.task, letter.idempotency_key) for letter, _ in asked)
+    found = {}
+    for letter, item in asked:
+        line = lines.get((letter.task, letter.idempotency_key))
+        if line is None or line.state != LedgerState.DONE:
+            continue
+        is_own = clean_name(line.task_id) == clean_name(item.task_id or letter.task_id)
+        # Under the same id: done before it was sent.
+        is_earlier = (
+            line.completed_at is not None and item.sent_at is not None and line.completed_at < item.sent_at
+        )
+        if not is_own or is_earlier:
+            found[item.pk] = (line, item.operation_id)
+    if not found:
+        return {}
+    edited = set(
+        Operation.objects.filter(pk__in={operation for _, operation in found.values()})
+        .exclude(edited_arguments=None)
+        .values_list("pk", flat=True)
+    )
+    return {pk: line for pk, (line, operation) in found.items() if operation not in edited}
 
 
 LETTER_COLUMNS: Sequence[str] = (

@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef
 from jobs import conf
 from jobs.agent.wire import Record
 from jobs.collector import rows
-from jobs.collector.replays import ITEM_COLUMNS, LETTER_COLUMNS, Replayed, load
+from jobs.collector.replays import ITEM_COLUMNS, LETTER_COLUMNS, Replayed, done_by_others, load
 from jobs.collector.rows import Entry
 from jobs.collector.writing import ids_of, insert, update
 from jobs.core.masking import DEFAULT_KEYS
@@ -66,6 +66,7 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
                 if again.letter.died_at == entry.died_at:
                     again.letter.group_id = group_ids[entry.fingerprint]
         counted = 0
+        by_others = done_by_others(replayed.values(), outcomes)
         for record in outcomes:
             outcome_of = replayed.get(_letter_hex(record))
             if outcome_of is None or not outcome_of.is_about(record):
@@ -74,7 +75,12 @@ def store(records: Sequence[Record], *, now: datetime, uuids: Sequence[uuid.UUID
                     extra={"letter": record.replay_of[:40], "job": record.task_id[:80]},
                 )
                 continue
-            outcome_of.ended(record, now=now, retention=current.resolved_retention)
+            outcome_of.ended(
+                record,
+                now=now,
+                retention=current.resolved_retention,
+                done_by=by_others.get(record.replay_item or 0),
+            )
             counted += 1
         known = _known_parameters(first)
         letters = [

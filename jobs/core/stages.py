@@ -37,11 +37,12 @@ class StageCounts:
     unknown: int
     forgiven_finished: int = 0
     forgiven_bad: int = 0
+    already_done: int = 0
 
     @property
     def sent(self) -> int:
         """Sent so far, whatever came of them."""
-        return self.waiting + self.done + self.died + self.unknown
+        return self.waiting + self.done + self.already_done + self.died + self.unknown
 
     @property
     def left(self) -> int:
@@ -56,7 +57,7 @@ class StageCounts:
     @property
     def finished(self) -> int:
         """With an outcome, or given up on."""
-        return max(0, self.done + self.died + self.unknown - self.forgiven_finished)
+        return max(0, self.done + self.already_done + self.died + self.unknown - self.forgiven_finished)
 
     @property
     def planned(self) -> int:

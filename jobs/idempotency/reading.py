@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError
 from django.db.models import Q
 
+from jobs import conf
 from jobs.core.words import LedgerState
 from jobs.models import IdempotencyRecord
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +31,11 @@ class LedgerLine:
     holder: str
 
 
-def states(
-    pairs: Iterable[tuple[str, str]], *, using: str | None = None
-) -> dict[tuple[str, str], LedgerLine]:
-    """Return what is known of (task, key) pairs, in one query; none when no pair has a key.
+def states(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LedgerLine]:
+    """Return what is known of (task, key) pairs: a query for each of JOBS_OUTBOX_DATABASES, none without a key.
 
-    For some hundreds of pairs at most.
+    For some hundreds of pairs at most. A database of an application that is away is left out, with a warning;
+    the default one is not.
     """
     by_task: dict[str, set[str]] = {}
     for task, key in pairs:
@@ -42,6 +46,22 @@ def states(
     wanted = Q()
     for task, keys in by_task.items():
         wanted |= Q(task=task, key__in=sorted(keys))
+    found: dict[tuple[str, str], LedgerLine] = {}
+    for using in conf.current().outbox_databases:
+        try:
+            lines = _lines(wanted, using)
+        except (OperationalError, InterfaceError) as error:
+            if using == DEFAULT_DB_ALIAS:
+                raise
+            logger.warning("The idempotency ledger of the database %s cannot be read: %s", using, error)
+            continue
+        for pair, line in lines.items():
+            if pair not in found or line.state == LedgerState.DONE:
+                found[pair] = line
+    return found
+
+
+def _lines(wanted: Q, using: str) -> dict[tuple[str, str], LedgerLine]:
     rows = IdempotencyRecord.objects.using(using).filter(wanted)
     return {
         (task, key): LedgerLine(LedgerState(state), task_id, completed_at, lease_expires_at, holder)

@@ -43,6 +43,7 @@ def counts_of(stage: OperationStage, by_state: dict[str, int], *, pending: int) 
         pending=pending,
         waiting=by_state.get(ItemState.SENT, 0),
         done=by_state.get(ItemState.DONE, 0),
+        already_done=by_state.get(ItemState.ALREADY_DONE, 0),
         died=by_state.get(ItemState.DIED, 0),
         unknown=by_state.get(ItemState.UNKNOWN, 0),
         forgiven_finished=stage.forgiven_finished,

@@ -56,7 +56,7 @@ def give_up_overdue(*, now: datetime) -> int:
 def report(operation: Operation) -> str:
     """Say what became of a replay.
 
-    "Of 8,000 replayed: 7,950 done, 40 died again in 2 groups, 10 skipped."
+    "Of 8,000 replayed: 7,950 done, 40 died again in 2 groups, 10 already done."
     """
     counts = item_counts(operation)
     total = max(operation.selected_count, sum(counts.values()))
@@ -66,6 +66,7 @@ def report(operation: Operation) -> str:
     parts = [
         (counts.get(ItemState.DONE, 0), "done"),
         (died, f"died again in {groups:,} group{'' if groups == 1 else 's'}"),
+        (counts.get(ItemState.ALREADY_DONE, 0), "already done"),
         (skipped, "skipped"),
         (counts.get(ItemState.REFUSED, 0), "cannot be replayed"),
         (counts.get(ItemState.UNKNOWN, 0), "with an unknown outcome"),

@@ -21,6 +21,8 @@ SERIES_POINTS = 120
 class StageRow:
     """A stage with its counts. ``state`` is waiting, running, passed, stopped or cancelled.
 
+    ``done`` are those whose job ran to its end, ``already_done`` those whose key another job had done.
+
     ``planned`` is how many letters it has, as far as that is known; ``share_percent`` is how many of
     the finished died again or are unknown, None before any has finished.
     """
@@ -37,6 +39,7 @@ class StageRow:
     share_percent: float | None
     started_at: datetime | None
     ended_at: datetime | None
+    already_done: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class DiedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SentBucket:
-    """What was sent from ``start`` on, by what has become of it since."""
+    """What was sent from ``start`` on, by what has become of it since; ``done`` counts the already done too."""
 
     start: datetime
     done: int
@@ -61,7 +64,8 @@ class SentBucket:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts that add up: ``total`` = done + died + unknown + waiting + skipped + refused + not_sent.
+    """Counts that add up: ``total`` = done + already_done + died + unknown + waiting + skipped + refused
+    + not_sent.
 
     For a purge or a restore ``done`` are the letters changed, ``skipped`` those that had changed
     before it reached them. ``rate_measured`` is letters a second over the last ten, None when it is
@@ -84,11 +88,13 @@ class Progress:
     died_groups: list[DiedGroup] = field(default_factory=list)
     bucket_seconds: int = 1
     sent_series: list[SentBucket] = field(default_factory=list)
+    # Letters whose key another job had done: nothing ran.
+    already_done: int = 0
 
     @property
     def did_all(self) -> bool:
-        """Say whether all that was asked happened."""
-        return self.done == self.total
+        """Say whether all that was asked happened, by this operation or before."""
+        return self.done + self.already_done == self.total
 
 
 def progress(operation: Operation, *, now: datetime) -> Progress:
@@ -104,6 +110,7 @@ def progress(operation: Operation, *, now: datetime) -> Progress:
     unlisted = total - known
     waiting = counts.get(ItemState.SENT, 0)
     done, died = counts.get(ItemState.DONE, 0), counts.get(ItemState.DIED, 0)
+    already_done = counts.get(ItemState.ALREADY_DONE, 0)
     unknown = counts.get(ItemState.UNKNOWN, 0)
     not_sent = counts.get(ItemState.PENDING, 0) + (0 if is_over else unlisted)
     items = OperationItem.objects.filter(operation=operation)
@@ -125,7 +132,7 @@ def progress(operation: Operation, *, now: datetime) -> Progress:
         waiting=waiting,
         unknown=unknown,
         not_sent=not_sent,
-        sent=done + died + unknown + waiting,
+        sent=done + already_done + died + unknown + waiting,
         rate_measured=measured,
         seconds_left=_seconds_left(operation, not_sent, measured) if is_running else None,
         oldest_waiting_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
@@ -133,6 +140,7 @@ def progress(operation: Operation, *, now: datetime) -> Progress:
         died_groups=_died_groups(operation) if died else [],
         bucket_seconds=seconds,
         sent_series=series,
+        already_done=already_done,
     )
 
 
@@ -189,7 +197,7 @@ def _stages(operation: Operation, *, pending: int) -> list[StageRow]:
         counts = counts_of(stage, by_stage.get(stage.number, {}), pending=left)
         planned = counts.sent + (0 if stage.ended_at else counts.left)
         left -= 0 if stage.ended_at else counts.left
-        finished = counts.done + counts.died + counts.unknown
+        finished = counts.done + counts.already_done + counts.died + counts.unknown
         result.append(
             StageRow(
                 number=stage.number,
@@ -204,6 +212,7 @@ def _stages(operation: Operation, *, pending: int) -> list[StageRow]:
                 share_percent=100 * (counts.died + counts.unknown) / finished if finished else None,
                 started_at=stage.started_at,
                 ended_at=stage.ended_at,
+                already_done=counts.already_done,
             )
         )
     return result
@@ -261,7 +270,7 @@ def _sent_series(operation: Operation) -> tuple[int, list[SentBucket]]:
     )
     start = first.replace(microsecond=0)
     buckets: dict[int, list[int]] = {}
-    column = {ItemState.DONE.value: 0, ItemState.DIED.value: 1}
+    column = {ItemState.DONE.value: 0, ItemState.ALREADY_DONE.value: 0, ItemState.DIED.value: 1}
     for moment, state, number in rows:
         place = int((moment - start).total_seconds() // width)
         buckets.setdefault(place, [0, 0, 0])[column.get(state, 2)] += number

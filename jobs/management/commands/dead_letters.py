@@ -450,6 +450,7 @@ def _ended(operation: Operation, counts: Progress) -> dict[str, Any]:
         "state": operation.state,
         "total": counts.total,
         "done": counts.done,
+        "already_done": counts.already_done,
         "died": counts.died,
         "skipped": counts.skipped,
         "refused": counts.refused,
