@@ -8,7 +8,13 @@ from console import times
 from console.charts import Figure, base_layout, plot_time
 from jobs.operations import Progress, StageRow
 
-_PARTS = (("Done", "@c-done"), ("Died again", "@c-dead"), ("Waiting or unknown", "@c-4"))
+_ALREADY = "Already done"
+_PARTS = (
+    ("Done", "@c-done"),
+    (_ALREADY, "@c-5"),
+    ("Died again", "@c-dead"),
+    ("Waiting or unknown", "@c-4"),
+)
 # A replay of a few seconds would otherwise be a wall of two bars.
 _LEAST_BUCKETS = 30
 # Two labels closer than this share of the axis would stand on each other.
@@ -22,6 +28,7 @@ def sent(progress: Progress, *, now: datetime) -> Figure:
     centres = [plot_time_of(bucket.start + width / 2) for bucket in series]
     rows = (
         [bucket.done for bucket in series],
+        [bucket.already_done for bucket in series],
         [bucket.died for bucket in series],
         [bucket.waiting for bucket in series],
     )
@@ -34,7 +41,7 @@ def sent(progress: Progress, *, now: datetime) -> Figure:
     begin = series[0].start if series else now
     end = max(series[-1].start + width if series else now, begin + width * _LEAST_BUCKETS)
     layout["xaxis"]["range"] = [plot_time(begin), plot_time(end)]
-    tops = [bucket.done + bucket.died + bucket.waiting for bucket in series] or [progress.bucket_seconds]
+    tops = [sum(numbers) for numbers in zip(*rows, strict=True)] or [progress.bucket_seconds]
     # Room above the bars for the names of the stages.
     layout["yaxis"]["range"] = [0, max(tops) / progress.bucket_seconds * 1.25]
     layout |= _stages(progress.stages, least_apart=(end - begin) * _LABEL_SHARE)
@@ -51,15 +58,23 @@ def sent(progress: Progress, *, now: datetime) -> Figure:
                 "hovertemplate": "%{customdata:,d}<extra>" + name + "</extra>",
             }
             for (name, colour), numbers in zip(_PARTS, rows, strict=True)
+            # Rare, so that it has its bars, and the legend its colour, only where there are some.
+            if name != _ALREADY or any(numbers)
         ],
         "layout": layout,
     }
 
 
-def table(progress: Progress, *, now: datetime) -> list[tuple[str, int, int, int]]:
-    """Return the bars as rows: time, done, died again, waiting or unknown."""
+def table(progress: Progress, *, now: datetime) -> list[tuple[str, int, int, int, int]]:
+    """Return the bars as rows: time, done, already done, died again, waiting or unknown."""
     return [
-        (times.clock(bucket.start, now=now, seconds=True), bucket.done, bucket.died, bucket.waiting)
+        (
+            times.clock(bucket.start, now=now, seconds=True),
+            bucket.done,
+            bucket.already_done,
+            bucket.died,
+            bucket.waiting,
+        )
         for bucket in progress.sent_series
     ]
 

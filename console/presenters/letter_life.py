@@ -178,7 +178,7 @@ def _replay(item: OperationItem) -> list[Entry]:
             "done",
             "green",
             "Already done",
-            "another job had done its key: nothing ran",
+            "its replay ran nothing",
         ),
         ItemState.UNKNOWN: (
             "question",

@@ -15,6 +15,7 @@ from jobs.operations import Progress, StageRow
 
 LOG_SHOWN = 200
 LIST_SIZE = 30
+ALREADY_DONE_SHOWN = 10
 # Somebody who comes back later undoes a purge by the button of its page, with a reason.
 UNDO_OFFERED = timedelta(hours=1)
 ACTIVE = frozenset({OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED})
@@ -105,6 +106,7 @@ class OperationPage:
     only_letter: str
     outcome_tone: str
     rate_words: str
+    already_done: list[OperationItem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,15 @@ def read(operation: Operation, *, now: datetime) -> OperationPage:
         events=list(events[:LOG_SHOWN]),
         events_total=events.count(),
         restorable=restorable,
+        already_done=already_done(operation) if operation.kind == OperationKind.REPLAY else [],
         now=now,
     )
+
+
+def already_done(operation: Operation) -> list[OperationItem]:
+    """Return the first of the letters whose key another job had done, with their letters."""
+    found = OperationItem.objects.filter(operation=operation, state=ItemState.ALREADY_DONE)
+    return list(found.select_related("letter").order_by("pk")[:ALREADY_DONE_SHOWN])
 
 
 def restores_of(operation: Operation) -> list[Operation]:
@@ -182,13 +191,14 @@ def _list_row(operation: Operation, counts: dict[str, int]) -> OperationRow:
         waiting = counts.get(ItemState.SENT, 0)
         parts = [
             ("done", counts.get(ItemState.DONE, 0)),
+            ("already", counts.get(ItemState.ALREADY_DONE, 0)),
             ("died", counts.get(ItemState.DIED, 0)),
             ("unknown", counts.get(ItemState.UNKNOWN, 0)),
             ("skipped", counts.get(ItemState.SKIPPED, 0) + counts.get(ItemState.REFUSED, 0)),
             ("waiting", waiting),
         ]
         total = max(operation.selected_count, sum(counts.values()))
-        names = {"died": "died again", "unknown": "unknown"}
+        names = {"died": "died again", "already": "already done"}
     else:
         parts = [("done", operation.changed_count)]
         total = max(operation.selected_count, operation.changed_count)
@@ -210,14 +220,19 @@ def present(
     events: list[OperationEvent],
     events_total: int,
     restorable: int,
+    already_done: list[OperationItem],
     now: datetime,
 ) -> OperationPage:
-    """Build the page. ``restorable`` is how many letters of a purge can still be brought back."""
+    """Build the page.
+
+    ``restorable`` is how many letters of a purge can still be brought back, ``already_done`` are the first of
+    a replay whose key another job had done.
+    """
     is_replay = operation.kind == OperationKind.REPLAY
     is_active = operation.state in ACTIVE
     moved = progress.sent if is_replay else progress.done
     verb = {"replay": "sent", "purge": "purged", "restore": "restored"}[operation.kind]
-    finished = progress.done + progress.died + progress.unknown
+    finished = progress.done + progress.already_done + progress.died + progress.unknown
     ends_at = None
     if operation.state == OperationState.RUNNING and progress.seconds_left:
         ends_at = now + timedelta(seconds=progress.seconds_left)
@@ -247,6 +262,7 @@ def present(
         only_letter=_only_letter(operation),
         outcome_tone=_outcome_tone(operation, progress),
         rate_words=_rate_words(operation, progress),
+        already_done=already_done,
     )
 
 
@@ -265,6 +281,7 @@ def _percent(part: int, whole: int) -> int:
 def _parts(progress: Progress) -> list[tuple[str, int]]:
     return [
         ("done", progress.done),
+        ("already", progress.already_done),
         ("died", progress.died),
         ("unknown", progress.unknown),
         ("skipped", progress.skipped + progress.refused),
@@ -315,9 +332,21 @@ def _figures(operation: Operation, progress: Progress, finished: int) -> list[Fi
             progress.not_sent,
         ),
     ]
+    if progress.already_done:
+        rows.insert(
+            1,
+            Figure(
+                "Already done",
+                "shield",
+                "green",
+                progress.already_done,
+                "by another job of the same key; nothing ran",
+                href="#already-done",
+            ),
+        )
     if progress.unknown:
         rows.insert(
-            3,
+            -2,
             Figure(
                 "Outcome unknown",
                 "question",

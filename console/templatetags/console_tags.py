@@ -293,9 +293,13 @@ def share_bar(part: float, whole: float) -> SafeString:
     )
 
 
+# How the label of a bar calls a part, where its name is not the word.
+_PART_WORDS = {"already": "already done"}
+
+
 @register.simple_tag
 def progress_bar(parts: Iterable[tuple[str, int]], css: str = "") -> SafeString:
-    """Draw one bar in parts: (done, died, skipped, waiting, unknown or rest; count), in this order."""
+    """Draw one bar in parts: (done, already, died, skipped, waiting, unknown or rest; count), in this order."""
     rows = [(name, number) for name, number in parts if number > 0]
     total = sum(number for _, number in rows) or 1
     rects, x = [], 0.0
@@ -309,7 +313,7 @@ def progress_bar(parts: Iterable[tuple[str, int]], css: str = "") -> SafeString:
         '<rect class="part-rest" width="100%" height="10"/>{}</svg>',
         css,
         f"{max(x, 100):.3f}",
-        ", ".join(f"{number:,} {name}" for name, number in rows) or "nothing yet",
+        ", ".join(f"{number:,} {_PART_WORDS.get(name, name)}" for name, number in rows) or "nothing yet",
         format_html_join("", '<rect class="part-{}" x="{}" width="{}" height="10"/>', rects),
     )
 
@@ -320,6 +324,7 @@ def progress_of(progress: Any, css: str = "") -> SafeString:
     return progress_bar(
         (
             ("done", progress.done),
+            ("already", progress.already_done),
             ("died", progress.died),
             ("skipped", progress.skipped + progress.refused),
             ("waiting", progress.waiting),

@@ -54,12 +54,13 @@ class DiedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SentBucket:
-    """What was sent from ``start`` on, by what has become of it since; ``done`` counts the already done too."""
+    """What was sent from ``start`` on, by what has become of it since."""
 
     start: datetime
     done: int
     died: int
     waiting: int
+    already_done: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,10 +271,10 @@ def _sent_series(operation: Operation) -> tuple[int, list[SentBucket]]:
     )
     start = first.replace(microsecond=0)
     buckets: dict[int, list[int]] = {}
-    column = {ItemState.DONE.value: 0, ItemState.ALREADY_DONE.value: 0, ItemState.DIED.value: 1}
+    column = {ItemState.DONE.value: 0, ItemState.DIED.value: 1, ItemState.ALREADY_DONE.value: 3}
     for moment, state, number in rows:
         place = int((moment - start).total_seconds() // width)
-        buckets.setdefault(place, [0, 0, 0])[column.get(state, 2)] += number
+        buckets.setdefault(place, [0, 0, 0, 0])[column.get(state, 2)] += number
     return width, [
         SentBucket(start + timedelta(seconds=place * width), *numbers)
         for place, numbers in sorted(buckets.items())

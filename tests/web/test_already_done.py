@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from jobs.core.words import ItemState, LedgerState, LetterState, Reason
-from jobs.models import DeadLetter, IdempotencyRecord
+from jobs.models import DeadLetter, IdempotencyRecord, Operation, OperationItem
 from tests.factories import NOW, make_item, make_letter, make_operation
 from tests.web.acting import client_of, person, text_of
 
@@ -118,10 +120,76 @@ def test_a_letter_that_cannot_be_replayed_says_that_first(client: Client) -> Non
 def test_a_replay_that_found_it_done_is_told_in_the_letters_life(client: Client) -> None:
     letter = make_letter(state=LetterState.RESOLVED, idempotency_key=KEY, state_changed_at=NOW)
     operation = make_operation()
-    make_item(operation, letter, state=ItemState.ALREADY_DONE, ended_at=NOW + timedelta(seconds=2))
+    detail = "Job b04e6d1c had done its idempotency key; nothing ran."
+    make_item(
+        operation, letter, state=ItemState.ALREADY_DONE, ended_at=NOW + timedelta(seconds=2), detail=detail
+    )
 
     text = letter_text(client, letter)
 
     assert "Already done. Its replay found at 03:12:02 that another job had done it" in text
-    assert "Already done another job had done its key: nothing ran" in text
+    assert f"Already done its replay ran nothing {detail}" in text
     assert "its replay found at 03:12:00 that another job had done it already: nothing ran." in text
+
+
+@pytest.fixture
+def replay() -> Operation:
+    """A replay of six: 2 done, 3 already done, 1 died again."""
+    operation = make_operation(selected_count=6, started_at=NOW, stages=[])
+    states = [ItemState.DONE] * 2 + [ItemState.ALREADY_DONE] * 3 + [ItemState.DIED]
+    for number, state in enumerate(states):
+        make_item(
+            operation,
+            make_letter(idempotency_key=f"receipt:{number}"),
+            state=state,
+            stage=1,
+            sent_at=NOW,
+            ended_at=NOW + timedelta(seconds=1),
+        )
+    return operation
+
+
+def test_a_replay_counts_what_was_already_done_apart_from_what_ran(client: Client, replay: Operation) -> None:
+    response = client.get(reverse("console:operation", args=[replay.pk]))
+    text = text_of(response)
+
+    assert "6 of 6 sent" in text
+    assert "Done 2 33.3 % of those finished" in text
+    assert "Already done 3 by another job of the same key; nothing ran" in text
+    assert "Died again 1 16.7 %, in 1 group" in text
+    assert 'aria-label="2 done, 3 already done, 1 died"' in response.content.decode()
+
+
+def test_its_chart_and_its_table_have_a_colour_and_a_column_for_it(client: Client, replay: Operation) -> None:
+    response = client.get(reverse("console:operation", args=[replay.pk]))
+    figure = json.loads(
+        html.unescape(response.content.decode().split('id="sent-figure" hidden>')[1].split("</pre>")[0])
+    )
+
+    bars = {bar["name"]: (bar["customdata"], bar["marker"]["color"]) for bar in figure["data"]}
+    assert bars["Done"] == ([2], "@c-done")
+    assert bars["Already done"] == ([3], "@c-5")
+    assert "From (UTC) Done Already done Died again Waiting or unknown 03:12:00 2 3 1 0" in text_of(response)
+
+
+def test_it_lists_the_letters_that_were_already_done(client: Client, replay: Operation, monkeypatch) -> None:
+    monkeypatch.setattr("console.presenters.operation_page.ALREADY_DONE_SHOWN", 2)
+
+    text = text_of(client.get(reverse("console:operation", args=[replay.pk])))
+
+    assert "send_receipt receipt:2 send_receipt receipt:3 The first 2 are shown." in text
+
+
+def test_a_replay_without_any_says_nothing_of_it(client: Client, replay: Operation) -> None:
+    OperationItem.objects.filter(state=ItemState.ALREADY_DONE).update(state=ItemState.DONE)
+
+    text = text_of(client.get(reverse("console:operation", args=[replay.pk])))
+
+    assert "Already done" not in text
+    assert "Done 5 83.3 % of those finished" in text
+
+
+def test_the_list_of_operations_tells_it_as_well(client: Client, replay: Operation) -> None:
+    text = text_of(client.get(reverse("console:operations")))
+
+    assert "100 %: 2 done, 3 already done, 1 died again" in text
