@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.result import AsyncResult
 from celery.utils import uuid
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, transaction
 from django.utils import timezone
 from kombu.exceptions import EncodeError
 
@@ -21,6 +22,8 @@ from jobs.outbox import content
 
 if TYPE_CHECKING:
     from jobs.base.job import Job
+
+logger = logging.getLogger(__name__)
 
 # Written by kombu on a message that Redis gave back; a copy of it would make a first delivery look like a second.
 _REDELIVERED = "redelivered"
@@ -60,7 +63,14 @@ class Sending:
             self._check_size()
             return self._send(self.producer)
         if self._belongs_into_the_outbox():
-            return self._send_to_the_outbox()
+            try:
+                return self._send_to_the_outbox()
+            except (DatabaseError, InterfaceError) as error:
+                if not is_own:
+                    raise
+                # A retry that waits long, while the database is away: better early in a worker than not at all.
+                logger.warning("Job %s waits in a worker, not in the outbox: %s", self.task_id, error)
+                self.options["ignore_result"] = bool(job.ignore_result)
         return self._send_directly(limit_bytes=None if is_own else job.payload_limit_bytes)
 
     @property

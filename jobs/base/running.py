@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 # Set on a request whose policies are in force, so that a body that calls its own job runs the body.
 ENTERED = "jobs_entered"
+# The key under which the request runs.
+_KEY = "jobs_key"
 # The Retry of an attempt that is on its way, and whether it was raised or only returned.
 _RETRY, _WAS_RAISED = "jobs_retry", "jobs_retry_was_raised"
 # self.retry() by hand said that this was the last attempt.
@@ -171,6 +173,7 @@ def _run_once(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         key = _key_in_force(job, args, kwargs)
         scope = limit_key_of(job, args, kwargs)
+        setattr(request, _KEY, key)
     except KeyRefused as refused:
         raise PermanentError(f"Cannot run {job.name}: {refused}.") from refused
 
@@ -261,7 +264,7 @@ def _note_sent(job: Job) -> None:
     from jobs import idempotency
 
     request: Any = job.request
-    key = _key_in_force(job, request.args, request.kwargs)
+    key = getattr(request, _KEY, None)
     if key is None:
         return
     idempotency.sent_attempt(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gc
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,10 +29,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     yield of
     for each in made.values():
         each.stop()
-    # A result that is forgotten asks its backend's server to unsubscribe.
-    gc.collect()
     for each in made.values():
-        each.shop.close()
+        each.forget()
     fleet.stop()
 
 
@@ -45,3 +44,23 @@ def prefork(places: Callable[[str], Place]) -> Place:
 def each_pool(request: pytest.FixtureRequest, places: Callable[[str], Place]) -> Place:
     """The worker of each pool."""
     return places(request.param)
+
+
+@pytest.fixture
+def own_place(tmp_path: Path) -> Iterator[Callable[..., Place]]:
+    """Return a worker that a test may break; keywords are its environment."""
+    fleet, made = Fleet(tmp_path / "fleet"), []
+
+    def of(pool: str = "prefork", **environment: str) -> Place:
+        directory = tmp_path / f"place-{len(made)}"
+        made.append(Place(pool=pool, broker_url=fleet.database_url(), directory=directory).prepare())
+        made[-1].environment.update(environment)
+        made[-1].start()
+        return made[-1]
+
+    yield of
+    for each in made:
+        each.stop(signal.SIGKILL)
+    for each in made:
+        each.forget()
+    fleet.stop()

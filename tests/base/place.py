@@ -85,6 +85,13 @@ class Place(Worker):
 
         wait_until(is_empty, seconds=seconds, what=f"the broker to be empty ({self.log})")
 
+    def forget(self) -> None:
+        """Let results that are still around go without asking the backend's server, which may be away."""
+        consumer: Any = self.shop.backend.result_consumer
+        consumer.stop()
+        consumer._pubsub = None
+        self.shop.close()
+
 
 def place(directory: Path, broker_url: str, pool: str) -> Place:
     """Return a running worker with the pool."""

@@ -21,10 +21,12 @@ from kombu import Exchange, Queue
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
-from django.db import transaction  # noqa: E402 - needs Django's settings
+from django.contrib.auth.models import User as DjangoUser  # noqa: E402 - needs Django's settings
+from django.db import transaction  # noqa: E402
 
 from jobs import Job, PermanentError, TransientError  # noqa: E402
 from jobs.agent import attach  # noqa: E402
+from jobs.errors import HeldBack  # noqa: E402
 
 LINES = "test:lines"
 
@@ -92,6 +94,13 @@ def write(job: Job, what: str, **more: Any) -> None:
     }
     with redis.Redis.from_url(url, socket_timeout=10) as client:
         client.rpush(LINES, json.dumps(line, default=str))
+
+
+def lose_broker(app: Celery) -> None:
+    """Take the broker from this child; the worker's own process still has it."""
+    app.conf.task_publish_retry = False
+    app.conf.broker_write_url = "redis://127.0.0.1:1/0"
+    app._pool = app.amqp._producer_pool = None
 
 
 def _http_error(header: str) -> urllib.error.HTTPError:
@@ -247,10 +256,7 @@ def _add_tasks(app: Celery) -> None:  # noqa: C901 - a list of jobs
     @task(name="base.loses_broker", max_attempts=3)
     def loses_broker(self: Job) -> None:
         write(self, "start")
-        # In this child only; the worker's own process still has its broker.
-        self.app.conf.task_publish_retry = False
-        self.app.conf.broker_write_url = "redis://127.0.0.1:1/0"
-        self.app._pool = self.app.amqp._producer_pool = None
+        lose_broker(self.app)
         raise LookupError("the first error")
 
     @task(name="base.progresses")
@@ -260,6 +266,29 @@ def _add_tasks(app: Celery) -> None:  # noqa: C901 - a list of jobs
             time.sleep(seconds)
         if fails:
             raise PermanentError("stopped half way")
+
+    @task(name="base.cannot_be_held")
+    def cannot_be_held(self: Job) -> str:
+        with redis.Redis.from_url(self.app.conf.broker_url, socket_timeout=10) as client:
+            runs = client.incr(f"test:runs:{self.request.id}")
+        if runs == 1:
+            lose_broker(self.app)
+            raise HeldBack("not now", seconds=0.1)
+        return "done"
+
+    @task(name="base.much_later")
+    def much_later(self: Job) -> None:
+        raise TransientError("closed for the night", retry_after=8 * 3600)
+
+    @task(name="base.atomic_by_hand", atomic=True, idempotency_key="a:{x}")
+    def atomic_by_hand(self: Job, x: int) -> str:
+        write(self, "start")
+        DjangoUser.objects.create(username=f"{x}-{self.request.retries}")
+        if self.request.retries == 0:
+            raise self.retry(countdown=0)
+        return ",".join(
+            DjangoUser.objects.filter(username__startswith=f"{x}-").values_list("username", flat=True)
+        )
 
     @task(name="base.one_argument")
     def one_argument(self: Job, x: int) -> int:

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from jobs.agent.wire import IDEMPOTENCY_HEADER
-from tests.agent.fleet import Fleet
 from tests.base.place import Place
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.worker
-
-
-@pytest.fixture
-def own_place(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
-    """Return a worker that a test may break."""
-    fleet, made = Fleet(tmp_path / "fleet"), []
-
-    def of(pool: str = "prefork", **options: object) -> Place:
-        made.append(
-            Place(
-                pool=pool,
-                broker_url=fleet.database_url(),
-                directory=tmp_path / f"place-{len(made)}",
-                **options,  # type: ignore[arg-type]
-            ).prepare()
-        )
-        return made[-1].start()  # type: ignore[return-value]
-
-    yield of
-    for each in made:
-        each.stop(signal.SIGKILL)
-        each.shop.close()
-    fleet.stop()
 
 
 @pytest.mark.parametrize("how", ["plain", "countdown", "in a block"])
