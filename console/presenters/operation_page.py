@@ -340,7 +340,7 @@ def _figures(operation: Operation, progress: Progress, finished: int) -> list[Fi
                 "shield",
                 "green",
                 progress.already_done,
-                "by another job of the same key; nothing ran",
+                "by another job; nothing ran",
                 href="#already-done",
             ),
         )

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from jobs.core.words import ItemState, LedgerState, LetterState, Reason
-from jobs.models import DeadLetter, IdempotencyRecord, Operation, OperationItem
+from jobs.models import DeadLetter, IdempotencyRecord, Operation, OperationItem, OperationStage
 from tests.factories import NOW, make_item, make_letter, make_operation
 from tests.web.acting import client_of, person, text_of
 
@@ -155,7 +155,7 @@ def test_a_replay_counts_what_was_already_done_apart_from_what_ran(client: Clien
 
     assert "6 of 6 sent" in text
     assert "Done 2 33.3 % of those finished" in text
-    assert "Already done 3 by another job of the same key; nothing ran" in text
+    assert "Already done 3 by another job; nothing ran" in text
     assert "Died again 1 16.7 %, in 1 group" in text
     assert 'aria-label="2 done, 3 already done, 1 died"' in response.content.decode()
 
@@ -193,3 +193,11 @@ def test_the_list_of_operations_tells_it_as_well(client: Client, replay: Operati
     text = text_of(client.get(reverse("console:operations")))
 
     assert "100 %: 2 done, 3 already done, 1 died again" in text
+
+
+def test_a_stage_adds_up_with_what_was_already_done(client: Client, replay: Operation) -> None:
+    OperationStage.objects.create(operation=replay, number=1, size=None, started_at=NOW, ended_at=NOW)
+
+    assert "1 6 letters Finished 6 2 + 3 already 1 16.7 %" in text_of(
+        client.get(reverse("console:operation", args=[replay.pk]))
+    )
