@@ -186,7 +186,7 @@ def forget() -> None:
 
 
 def _setting_changed(*, setting: str, **_: object) -> None:
-    if setting in {"REDIS_URL", "BROKER_URL", "BROKER_TRANSPORT_OPTIONS"}:
+    if setting == "REDIS_URL" or "BROKER" in setting:
         forget()
 
 
