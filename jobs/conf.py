@@ -32,6 +32,7 @@ class JobsSettings:
     outbox_timeout_seconds: float
     outbox_grace: timedelta
     outbox_retention: timedelta
+    idempotency_retention: timedelta
 
 
 def current() -> JobsSettings:
@@ -62,4 +63,5 @@ def current() -> JobsSettings:
         outbox_timeout_seconds=float(get("JOBS_OUTBOX_TIMEOUT_SECONDS", 1)),
         outbox_grace=timedelta(seconds=get("JOBS_OUTBOX_GRACE_SECONDS", 15)),
         outbox_retention=timedelta(hours=get("JOBS_OUTBOX_RETENTION_HOURS", 24)),
+        idempotency_retention=timedelta(days=get("JOBS_IDEMPOTENCY_RETENTION_DAYS", 30)),
     )

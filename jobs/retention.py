@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from jobs import conf
-from jobs.core.words import GroupState, LetterState, OutboxState
+from jobs.core.words import GroupState, LedgerState, LetterState, OutboxState
 from jobs.models import (
     AuditEntry,
     DeadLetter,
     Death,
     FailureGroup,
+    IdempotencyRecord,
+    JobProgress,
     LetterMessage,
     OperationEvent,
     OperationItem,
@@ -22,6 +26,7 @@ from jobs.models import (
 BATCH = 500
 NEW_FOR = timedelta(hours=24)
 GROUPS_KEPT = timedelta(days=90)
+PROGRESS_KEPT = timedelta(days=30)
 
 
 def delete_letters(*, now: datetime, limit: int = 20 * BATCH) -> int:
@@ -71,6 +76,35 @@ def delete_outbox(*, now: datetime, limit: int = 20 * BATCH) -> int:
                 deleted += rows.filter(pk__in=ids).delete()[0]
                 if len(ids) < BATCH:
                     break
+    return deleted
+
+
+def delete_ledger(*, now: datetime, limit: int = 20 * BATCH) -> int:
+    """Delete keys JOBS_IDEMPOTENCY_RETENTION_DAYS after their last change, and old progress; return how many.
+
+    A key that runs is deleted only when its lease ended so long ago. A key that was deleted runs again
+    when a job with it is sent again, or replayed.
+    """
+    current = conf.current()
+    past = now - current.idempotency_retention
+    deleted = 0
+    for using in current.outbox_databases:
+        # Looked at again where each row is deleted: a free key may be claimed in this moment.
+        over = IdempotencyRecord.objects.using(using).filter(
+            ~Q(state=LedgerState.RUNNING) | Q(lease_expires_at__lte=past), updated_at__lte=past
+        )
+        deleted += _delete_in_batches(over, "updated_at", limit=limit)
+    old = JobProgress.objects.filter(updated_at__lte=now - PROGRESS_KEPT)
+    return deleted + _delete_in_batches(old, "updated_at", limit=limit)
+
+
+def _delete_in_batches(over: QuerySet[Any], column: str, *, limit: int) -> int:
+    deleted = 0
+    while deleted < limit:
+        ids = list(over.order_by(column).values_list("pk", flat=True)[:BATCH])
+        deleted += over.filter(pk__in=ids).delete()[0]
+        if len(ids) < BATCH:
+            break
     return deleted
 
 

@@ -133,6 +133,7 @@ def retention_duty() -> Round:
         deleted = retention.delete_letters(now=timezone.now())
         retention.age_groups(now=timezone.now())
         sent = retention.delete_outbox(now=timezone.now())
+        sent += retention.delete_ledger(now=timezone.now())
         if deleted:
             logger.info("deleted %s purged or resolved letters past their time", f"{deleted:,}")
         if deleted or sent:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from jobs import conf
 from jobs.core.words import LedgerState
-from jobs.models import IdempotencyRecord
+from jobs.models import DeadLetter, IdempotencyRecord
 
 logger = logging.getLogger(__name__)
+
+_PAIRS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,25 @@ def states(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LedgerLine
             if pair not in found or line.state == LedgerState.DONE:
                 found[pair] = line
     return found
+
+
+def count_done(letters: QuerySet[DeadLetter]) -> int:
+    """Count the letters whose key is done: one query, and more only when there are several databases.
+
+    For some ten thousand letters at most.
+    """
+    keyed = letters.exclude(idempotency_key="").order_by()
+    done = IdempotencyRecord.objects.filter(
+        task=OuterRef("task"), key=OuterRef("idempotency_key"), state=LedgerState.DONE
+    )
+    databases = conf.current().outbox_databases
+    if set(databases) == {keyed.db}:
+        return keyed.filter(Exists(done)).count()
+    pairs = list(keyed.values_list("task", "idempotency_key"))
+    known: dict[tuple[str, str], LedgerLine] = {}
+    for start in range(0, len(pairs), _PAIRS):
+        known |= states(pairs[start : start + _PAIRS])
+    return sum(pair in known and known[pair].state == LedgerState.DONE for pair in pairs)
 
 
 def _lines(wanted: Q, using: str) -> dict[tuple[str, str], LedgerLine]:

@@ -14,6 +14,7 @@ from jobs import search
 from jobs.core import replay
 from jobs.core.query import parse, quote
 from jobs.core.words import LetterState, OperationKind, Reason
+from jobs.idempotency.reading import count_done
 from jobs.models import DeadLetter, FailureGroup, Worker
 from jobs.operations.selection import Selection
 from jobs.operations.starting import ONLINE_SECONDS
@@ -72,6 +73,8 @@ class Preview:
     by_reason: list[search.Share]
     samples: list[DeadLetter] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    # How many the idempotency ledger has as done: of the newest MAX_LOOKED_AT, when there are more.
+    already_done: int = 0
 
 
 def preview(selection: Selection, *, kind: OperationKind, now: datetime) -> Preview:
@@ -86,10 +89,13 @@ def preview(selection: Selection, *, kind: OperationKind, now: datetime) -> Prev
     skipped = selection.left_out(kind).count() if selection.is_by_hand else 0
     refused = _unreplayable(found).count() if kind == OperationKind.REPLAY else 0
     checks: list[Check] = []
+    already_done = 0
     if skipped:
         checks.append(_skipped(selection, kind, skipped))
     if kind == OperationKind.REPLAY and shares.total:
-        checks += _replay_checks(selection, found, shares, refused, now)
+        near, _ = _near(found, shares)
+        already_done = count_done(near)
+        checks += _replay_checks(selection, found, shares, refused, now, already_done)
     return Preview(
         words=selection.words,
         selected=shares.total + skipped,
@@ -103,7 +109,17 @@ def preview(selection: Selection, *, kind: OperationKind, now: datetime) -> Prev
         by_reason=shares.by_reason,
         samples=_samples(found, shares),
         checks=checks,
+        already_done=already_done,
     )
+
+
+def _near(found: QuerySet[DeadLetter], shares: search.Breakdown) -> tuple[QuerySet[DeadLetter], str]:
+    """Return those that are looked at one by one, and which of all they are, in words."""
+    if shares.total <= MAX_LOOKED_AT:
+        return found, ""
+    # The newest, because they are together in the index and mostly in the table.
+    newest = found.order_by("-died_at", "-pk").values("pk")[:MAX_LOOKED_AT]
+    return DeadLetter.objects.filter(pk__in=newest), f"of the newest {MAX_LOOKED_AT:,} "
 
 
 def _samples(found: QuerySet[DeadLetter], shares: search.Breakdown) -> list[DeadLetter]:
@@ -149,19 +165,17 @@ def _replay_checks(
     shares: search.Breakdown,
     refused: int,
     now: datetime,
+    already_done: int,
 ) -> list[Check]:
+    near, scope = _near(found, shares)
     checks = [_have_failures_stopped(shares, now)]
     if refused:
         checks += _refused(selection, found)
+    if already_done:
+        checks.append(_already_done(already_done, scope))
     checks += _workers(selection, shares, now)
     checks += _may_repeat(selection, found, shares)
     checks += _without_key(found, shares)
-    near, scope = found, ""
-    if shares.total > MAX_LOOKED_AT:
-        # The newest, because they are together in the index and mostly in the table.
-        newest = found.order_by("-died_at", "-pk").values("pk")[:MAX_LOOKED_AT]
-        near = DeadLetter.objects.filter(pk__in=newest)
-        scope = f"of the newest {MAX_LOOKED_AT:,} "
     checks += _chords(near, scope)
     checks += _unread(near, scope)
     return checks
@@ -225,6 +239,16 @@ def _refused(selection: Selection, found: QuerySet[DeadLetter]) -> list[Check]:
             )
         )
     return checks
+
+
+def _already_done(number: int, scope: str) -> Check:
+    is_one = number == 1
+    return Check(
+        Level.INFO,
+        f"{number:,} {scope}{'is' if is_one else 'are'} already done.",
+        f"The idempotency ledger has {'its key' if is_one else 'their keys'} as done. A replay runs nothing:"
+        f" it returns the stored result, and the letter{'' if is_one else 's'} will be resolved.",
+    )
 
 
 def _workers(selection: Selection, shares: search.Breakdown, now: datetime) -> list[Check]:
