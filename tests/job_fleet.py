@@ -27,8 +27,16 @@ class JobFleet:
     """Workers of an application of tests, on a broker of their own: a Redis, which also has ledger and limits,
     or RabbitMQ beside that Redis."""
 
-    def __init__(self, directory: Path, *, application: str, rabbit: RabbitServer | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        application: str,
+        rabbit: RabbitServer | None = None,
+        limits_url: str | None = None,
+    ) -> None:
         self.server = RedisServer().start()
+        self.limits_url = self.server.url if limits_url is None else limits_url
         self.rabbit = rabbit
         self.directory = directory
         self.application = application
@@ -66,7 +74,7 @@ class JobFleet:
             concurrency=concurrency,
             queue=QUEUE,
             environment={
-                "REDIS_URL": self.server.url,
+                "REDIS_URL": self.limits_url,
                 "LEDGER_URL": self.server.url,
                 "SECRET_KEY": "only for tests",
                 "JOBS_DATA_DIR": str(self.directory),
@@ -147,11 +155,9 @@ class JobFleet:
 
 
 @contextlib.contextmanager
-def job_fleet(
-    directory: Path, count: int, *, application: str, rabbit: RabbitServer | None = None
-) -> Iterator[JobFleet]:
-    """Give a fleet with so many running workers, and end it."""
-    fleet = JobFleet(directory, application=application, rabbit=rabbit)
+def job_fleet(directory: Path, count: int, **options: Any) -> Iterator[JobFleet]:
+    """Give a fleet with so many running workers, and end it; options are those of ``JobFleet``."""
+    fleet = JobFleet(directory, **options)
     try:
         if count:
             fleet.start(count)

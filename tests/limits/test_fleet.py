@@ -7,12 +7,13 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.job_fleet import JobFleet, job_fleet
-from tests.servers import wait_until
+from tests.servers import RedisServer, wait_until
 
 pytestmark = pytest.mark.worker
 
@@ -128,3 +129,28 @@ def test_a_limit_key_limits_each_customer_alone(fleet: JobFleet) -> None:
     for customer in customers:
         assert most_at_once([line for line in lines if line["customer"] == customer]) == 1
     assert most_at_once(lines) > 1
+
+
+def test_while_the_redis_of_the_limits_is_away_jobs_wait_and_none_fails(tmp_path: Path) -> None:
+    limits, count = RedisServer().start(), 20
+    try:
+        with job_fleet(tmp_path, 1, application="tests.limits.shop", limits_url=limits.url) as fleet:
+            (worker,) = fleet.workers
+            limits.stop()
+            fleet.send("limited.paced", ((number,) for number in range(count)))
+            held = b"are kept in a Redis that cannot be asked now"
+            wait_until(lambda: worker.log.read_bytes().count(held) >= count, what="all jobs to be held back")
+            started_meanwhile, waiting_meanwhile = fleet.ledger_length(), fleet.waiting()
+            limits.start()
+            wait_until(lambda: fleet.ledger_length() >= count, seconds=60, what="the jobs to run")
+            fleet.wait_until_drained()
+            lines, log = fleet.ledger(), worker.log.read_text()
+
+            assert (started_meanwhile, waiting_meanwhile) == (0, count)
+            assert Counter(line["number"] for line in lines) == Counter(range(count))
+            assert {line["retries"] for line in lines} == {0}
+            assert fleet.dead() == 0
+            assert log.count("none is let through and none fails") == 1
+            assert log.count("answers again") == 1
+    finally:
+        limits.remove()
