@@ -15,13 +15,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from binascii import b2a_base64
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
-import redis
 from kombu import Connection
 from kombu.common import maybe_declare
 from kombu.exceptions import OperationalError
@@ -30,9 +28,11 @@ from kombu.utils.json import dumps as kombu_dumps
 
 from jobs.broker.confirmed import publish_confirmed
 from jobs.broker.outgoing import NO_FORM, JSONText, Outgoing, PublishResult, no_form, no_queue, prepare
+from jobs.broker.pushing import FENCE_SECONDS, MARKER_SECONDS, push, sent_keys
 from jobs.errors import BrokerUnavailable
 
 __all__ = [
+    "FENCE_SECONDS",
     "Batch",
     "Delivery",
     "JSONText",
@@ -45,14 +45,7 @@ __all__ = [
     "sent_batches",
 ]
 
-# How long a batch is known to have been sent. A runner that was stopped for longer sends it again.
-MARKER_SECONDS = 7 * 24 * 3600
-# How long somebody else's batch counts as sent: longer than anybody who began to send it can take.
-FENCE_SECONDS = 900
-# A marker that says who sends a batch's messages now: not whoever has it, and perhaps in several batches.
-_FENCE = b"fence"
 CONFIRM_SECONDS = 30.0
-_WATCH_TRIES = 5
 
 
 # Where messages go: the list and what precedes a payload in its command, "lpush" for nearly all.
@@ -194,11 +187,8 @@ def sent_batches(connection: Connection, keys: Collection[str]) -> set[str]:
     channel = open_channel(connection)
     if not keys or not _is_one_redis(channel):
         return set()
-    ordered = list(keys)
     with _translated(connection, "did not answer"):
-        client = redis.Redis(connection_pool=channel.pool)
-        found: Any = client.mget([f"{channel.global_keyprefix}{key}" for key in ordered])
-    return {key for key, value in zip(ordered, found, strict=True) if value not in (None, _FENCE)}
+        return sent_keys(channel, keys)
 
 
 def open_channel(connection: Connection) -> Any:
@@ -253,7 +243,7 @@ def send(connection: Connection, batch: Batch, executor: Executor, *, batch_key:
     channel = connection.default_channel
     if not _is_one_redis(channel):
         return Delivery(connection, batch, None)
-    return Delivery(connection, batch, executor.submit(_send_redis, channel, batch, batch_key))
+    return Delivery(connection, batch, executor.submit(push, channel, batch, batch_key))
 
 
 def _send(
@@ -267,7 +257,7 @@ def _send(
 ) -> PublishResult:
     channel = connection.default_channel
     if _is_one_redis(channel):
-        return _send_redis(channel, batch, batch_key, marker_seconds, fences)
+        return push(channel, batch, batch_key, marker_seconds=marker_seconds, fences=fences)
     if connection.transport.driver_type == "amqp":
         return publish_confirmed(connection, batch.messages, confirm_seconds=confirm_seconds)
     for position, message in enumerate(batch.messages):
@@ -369,73 +359,3 @@ def _envelope(message: Outgoing, headers: str, properties: str, routing: str, ta
         f' "content-type": {_encode(message.content_type)},'
         f' "headers": {headers}, "properties": {properties}, {routing}{tag}"}}}}'
     )
-
-
-def _send_redis(
-    channel: Any,
-    batch: Batch,
-    batch_key: str | None,
-    marker_seconds: int = MARKER_SECONDS,
-    fences: Collection[str] = (),
-) -> PublishResult:
-    prefix = channel.global_keyprefix
-    # A client of its own on kombu's pool: kombu's prefixing client does not prefix EXISTS.
-    client = redis.Redis(connection_pool=channel.pool)
-    marker = None if batch_key is None else f"{prefix}{batch_key}"
-    guards = {f"{prefix}{key}": key for key in fences}
-    watched = [*([] if marker is None else [marker]), *guards]
-    for _ in range(_WATCH_TRIES):
-        with client.pipeline(transaction=True) as pipe:
-            if watched:
-                pipe.watch(*watched)  # type: ignore[no-untyped-call] # redis leaves this one untyped
-                known = dict(zip(watched, pipe.mget(watched), strict=True))
-                if batch_key is not None and known[marker] == _FENCE:
-                    return PublishResult(fenced=frozenset([batch_key]), exactly_once=True)
-                if marker is not None and known[marker] is not None:
-                    batch.refuse_pushes(_no_lists(client, prefix, batch))
-                    return PublishResult(already_sent=True, exactly_once=True, refused=batch.refused)
-                if fenced := frozenset(
-                    key for name, key in guards.items() if known[name] not in (None, _FENCE)
-                ):
-                    return PublishResult(fenced=fenced, exactly_once=True)
-                pipe.multi()
-                if marker is not None:
-                    pipe.set(marker, int(time.time()), ex=marker_seconds)
-                for name in guards:
-                    pipe.set(name, _FENCE, ex=FENCE_SECONDS)
-            for key, payloads in batch.pushes.items():
-                # One LPUSH with many values leaves the list as many LPUSHes do.
-                pipe.lpush(f"{prefix}{key}", *payloads)
-            for name, key, *args in batch.others:
-                getattr(pipe, name)(f"{prefix}{key}", *args)
-            try:
-                # A command that fails within a MULTI undoes nothing of the others.
-                results = pipe.execute(raise_on_error=False)
-            except redis.WatchError:
-                # Somebody set the marker, or the connection broke while EXEC was on its way. The
-                # marker tells which.
-                continue
-            failed = {
-                key: f"Redis did not take it: {result}."
-                for key, result in zip(batch.pushes, results[len(watched) :], strict=False)
-                if isinstance(result, Exception)
-            }
-            if failed:
-                batch.refuse_pushes(failed)
-            return PublishResult(exactly_once=marker is not None, refused=batch.refused)
-    raise BrokerUnavailable(
-        f"Redis did not take batch {batch_key} in {_WATCH_TRIES} tries. Trying again is safe."
-    )
-
-
-def _no_lists(client: Any, prefix: str, batch: Batch) -> dict[str, str]:
-    """Return why the lists did not take a batch that was sent: their keys are something else."""
-    with client.pipeline(transaction=False) as pipe:
-        for key in batch.pushes:
-            pipe.type(f"{prefix}{key}")
-        kinds = [kind.decode() if isinstance(kind, bytes) else str(kind) for kind in pipe.execute()]
-    return {
-        key: f"Redis did not take it: the key {key} is a {kind} and no list."
-        for key, kind in zip(batch.pushes, kinds, strict=True)
-        if kind not in ("list", "none")
-    }

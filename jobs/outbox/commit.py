@@ -125,7 +125,7 @@ def _leave(departure: Departure, first: int) -> None:
     if not chosen or not breaker.lets_through():
         return
     try:
-        result = _send(departure.claim, chosen, timeout_seconds=current.outbox_timeout_seconds)
+        result = _send(departure.claim, chosen, current)
     except BrokerUnavailable as error:
         if breaker.failed():
             logger.warning(
@@ -163,18 +163,18 @@ def _still_there(departure: Departure, first: int) -> list[NewRow]:
     return [row for row in chosen if row.id in there]
 
 
-def _send(claim: uuid.UUID, chosen: Sequence[NewRow], *, timeout_seconds: float) -> PublishResult:
+def _send(claim: uuid.UUID, chosen: Sequence[NewRow], current: conf.JobsSettings) -> PublishResult:
     now = timezone.now()
     messages = [row.outgoing(now=now) for row in chosen]
     for is_last in (False, True):
-        with _senders.borrowed(timeout_seconds) as (connection, is_fresh):
+        with _senders.borrowed(current) as (connection, is_fresh):
             try:
                 return publish(
                     connection,
                     messages,
                     batch_key=rows.batch_key(claim),
                     marker_seconds=FENCE_SECONDS,
-                    confirm_seconds=timeout_seconds,
+                    confirm_seconds=current.outbox_timeout_seconds,
                 )
             except BrokerUnavailable:
                 # One that was idle may have been closed at the other end. The batch key, and the ids where
@@ -192,15 +192,15 @@ class Senders:
         self._idle: list[tuple[str, Connection]] = []
 
     @contextmanager
-    def borrowed(self, timeout_seconds: float) -> Iterator[tuple[Connection, bool]]:
+    def borrowed(self, current: conf.JobsSettings) -> Iterator[tuple[Connection, bool]]:
         """Lend a connection and say whether it is a fresh one; after an error it is thrown away."""
-        current = conf.current()
-        place = f"{current.broker_url} {timeout_seconds} {current.broker_transport_options}"
+        seconds = current.outbox_timeout_seconds
+        place = f"{current.broker_url} {seconds} {current.broker_transport_options}"
         with self._lock:
             found = next((pair for pair in reversed(self._idle) if pair[0] == place), None)
             if found is not None:
                 self._idle.remove(found)
-        connection = connect(timeout_seconds=timeout_seconds) if found is None else found[1]
+        connection = connect(timeout_seconds=seconds) if found is None else found[1]
         try:
             yield connection, found is None
         except BaseException:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -47,8 +47,8 @@ ERROR_LENGTH = 2_000
 
 _WAITING = f'"{TABLE}" WHERE state = %s AND available_at <= %s'
 _MESSAGE_COLUMNS = (
-    *("id", "uuid", "body", "content_type", "content_encoding", "headers", "properties", "queue", "priority"),
-    *("exchange", "routing_key", "declare", "eta", "expires_at", "claim", "published_by"),
+    *("id", "body", "content_type", "content_encoding", "headers", "properties", "queue", "priority"),
+    *("exchange", "routing_key", "declare", "eta", "expires_at", "claim", "published_by", "available_at"),
 )
 
 
@@ -56,7 +56,6 @@ class Row(NamedTuple):
     """A row as it is sent. Headers, properties and declare are text."""
 
     id: int
-    uuid: uuid.UUID
     body: bytes
     content_type: str
     content_encoding: str
@@ -71,6 +70,7 @@ class Row(NamedTuple):
     expires_at: datetime | None
     claim: uuid.UUID | None
     published_by: str
+    available_at: datetime
 
     def outgoing(self, *, now: datetime) -> Outgoing:
         """Return the message as it is published now."""
@@ -116,56 +116,40 @@ def relay_batch(
         BrokerUnavailable: when the broker is away. No row has used an attempt, and what was under way goes
             out again under its name.
     """
-    if not _is_anything_due(using, now):
+    waiting = _next(using, now, limit)
+    if not waiting:
         return Relayed()
     # Before anything is claimed.
     open_channel(connection)
-    if (claim := _cut_off(using, now)) is not None:
-        return _send_again(connection, using, claim, now)
-    taken_at_commit = _claims_of_commits(using, now, limit)
-    sent = sent_batches(connection, [rows.batch_key(claim) for claim in taken_at_commit])
-    for claim in taken_at_commit:
+    taken = {claim: by for by, claim in waiting if claim is not None}
+    for claim, by in taken.items():
+        if by == RELAY:
+            # Cut off by a crash.
+            return _send_again(connection, using, claim, now)
+    sent = sent_batches(connection, [rows.batch_key(claim) for claim in taken])
+    for claim in taken:
         if rows.batch_key(claim) in sent:
             # It went out, and whoever sent it died before it could say so.
             return _send_again(connection, using, claim, now)
     claim = uuid.uuid4()
-    batch = _claim(using, claim, now=now, limit=limit, checked=taken_at_commit)
+    batch = _claim(using, claim, now=now, limit=limit, checked=taken.keys())
     return _send(connection, using, claim, batch, now)
 
 
-def _is_anything_due(using: str, now: datetime) -> bool:
-    return (
-        OutboxMessage.objects.using(using)
-        .filter(state=OutboxState.PENDING, available_at__lte=now)
-        .order_by()
-        .values_list("pk")[:1]
-        .exists()
-    )
-
-
-def _cut_off(using: str, now: datetime) -> uuid.UUID | None:
-    """Return the claim of a batch that a relay took and did not finish in time."""
-    return (
-        OutboxMessage.objects.using(using)
-        .filter(state=OutboxState.PENDING, available_at__lte=now, published_by=RELAY, claim__isnull=False)
-        .order_by("available_at", "id")
-        .values_list("claim", flat=True)
-        .first()
-    )
-
-
-def _claims_of_commits(using: str, now: datetime, limit: int) -> set[uuid.UUID]:
-    """Return the claims among the next rows whose own transaction should have sent them."""
+def _next(using: str, now: datetime, limit: int) -> set[tuple[str, uuid.UUID | None]]:
+    """Return who has taken the next rows that are due, and under which claim."""
     found = (
         OutboxMessage.objects.using(using)
         .filter(state=OutboxState.PENDING, available_at__lte=now)
         .order_by("available_at", "id")
         .values_list("published_by", "claim")[:limit]
     )
-    return {claim for by, claim in found if by == COMMIT and claim is not None}
+    return set(found)
 
 
-def _claim(using: str, claim: uuid.UUID, *, now: datetime, limit: int, checked: set[uuid.UUID]) -> list[Row]:
+def _claim(
+    using: str, claim: uuid.UUID, *, now: datetime, limit: int, checked: Collection[uuid.UUID]
+) -> list[Row]:
     """Take the next rows that nobody is sending; return them as they were before."""
     connection = connections[using]
     skip = " FOR UPDATE SKIP LOCKED" if connection.features.has_select_for_update_skip_locked else ""
@@ -246,8 +230,10 @@ def _publish(
         messages = [row.outgoing(now=now) for row in batch]
         return publish(connection, messages, batch_key=rows.batch_key(claim), fences=fences)
     except BrokerUnavailable:
-        # The next round sends it again under its name.
-        OutboxMessage.objects.using(using).filter(pk__in=[row.id for row in batch]).update(available_at=now)
+        # The next round sends it again under its name, and before what came after it.
+        OutboxMessage.objects.using(using).filter(pk__in=[row.id for row in batch]).update(
+            available_at=min(now, *(row.available_at for row in batch))
+        )
         raise
     except Exception as error:
         logger.exception("A batch of %s outbox messages was refused; each is sent by itself.", len(batch))
@@ -282,7 +268,7 @@ def _finish(using: str, batch: Sequence[Row], result: PublishResult, *, expired:
     sent = [row for position, row in enumerate(batch) if position not in result.refused]
     # What a transaction took and sent itself is its own.
     by = COMMIT if result.already_sent and any(row.published_by == COMMIT for row in sent) else RELAY
-    rows.mark_published(using, [row.uuid for row in sent], by=by, now=now)
+    rows.mark_published(using, [row.id for row in sent], by=by, now=now)
     gave_up = 0
     for position, why in result.refused.items():
         gave_up += _note_refused(using, batch[position], why, now)
@@ -333,23 +319,17 @@ def _read(using: str, condition: str, values: Sequence[Any]) -> list[Row]:
             Row._make(
                 (
                     row[0],
-                    _uuid(row[1]),
-                    bytes(row[2]),
-                    *row[3:12],
-                    *(
-                        _moment(row[12]),
-                        _moment(row[13]),
-                        None if row[14] is None else _uuid(row[14]),
-                        row[15],
-                    ),
+                    bytes(row[1]),
+                    *row[2:11],
+                    _moment(row[11]),
+                    _moment(row[12]),
+                    uuid.UUID(row[13]) if isinstance(row[13], str) else row[13],
+                    row[14],
+                    _moment(row[15]),
                 )
             )
             for row in cursor.fetchall()
         ]
-
-
-def _uuid(value: Any) -> uuid.UUID:
-    return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
 
 
 def _moment(value: Any) -> datetime | None:

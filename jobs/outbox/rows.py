@@ -159,17 +159,21 @@ def insert(
             )
 
 
-def mark_published(using: str, ids: Iterable[uuid.UUID], *, by: str, now: datetime) -> int:
-    """Move rows pending → published; return how many that were."""
-    connection = connections[using]
-    native = connection.features.has_native_uuid_field
-    wanted = [each if native else each.hex for each in ids]
-    if not wanted:
+def mark_published(using: str, ids: Sequence[int] | Sequence[uuid.UUID], *, by: str, now: datetime) -> int:
+    """Move rows pending → published, by their primary keys or their ids; return how many that were."""
+    if not ids:
         return 0
+    connection = connections[using]
+    wanted: list[Any] = list(ids)
+    column = "id"
+    if isinstance(wanted[0], uuid.UUID):
+        column = "uuid"
+        if not connection.features.has_native_uuid_field:
+            wanted = [each.hex for each in wanted]
     with connection.cursor() as cursor:
         cursor.execute(
             f'UPDATE "{TABLE}" SET state = %s, published_at = %s, published_by = %s'  # noqa: S608 - our names
-            f" WHERE uuid IN ({', '.join(['%s'] * len(wanted))}) AND state = %s",
+            f" WHERE {column} IN ({', '.join(['%s'] * len(wanted))}) AND state = %s",
             [
                 OutboxState.PUBLISHED.value,
                 connection.ops.adapt_datetimefield_value(now),
