@@ -30,7 +30,6 @@ app = Celery("keys", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": float(os.environ.get("SHOP_VISIBILITY_SECONDS", "3600"))},
     task_ignore_result=True,
     worker_prefetch_multiplier=1,
     worker_send_task_events=False,
