@@ -27,6 +27,7 @@ from jobs.errors import BrokerUnavailable
 from jobs.models import OutboxMessage
 from jobs.outbox import rows
 from jobs.outbox.breaker import Breaker
+from jobs.outbox.checks import LONGEST_IN_TIMEOUTS
 from jobs.outbox.rows import NewRow
 
 logger = logging.getLogger(__name__)
@@ -35,8 +36,6 @@ logger = logging.getLogger(__name__)
 MOST_ROWS = 1_000
 # Connections that are kept for the next commit.
 KEPT_CONNECTIONS = 4
-# Connect, send, and both once more on a fresh connection, and room for a slow machine.
-_LONGEST_IN_TIMEOUTS = 6
 
 
 class Departure:
@@ -113,7 +112,7 @@ def _departure(using: str) -> Departure:
 
 def _leave(departure: Departure, first: int) -> None:
     current = conf.current()
-    longest = _LONGEST_IN_TIMEOUTS * current.outbox_timeout_seconds
+    longest = LONGEST_IN_TIMEOUTS * current.outbox_timeout_seconds
     if time.monotonic() - departure.began > current.outbox_grace.total_seconds() - longest:
         # The relay may take them any moment.
         return
