@@ -35,6 +35,9 @@ def look(query: str = "", *, kind: OperationKind = OperationKind.REPLAY, now=LAT
     return preview(Selection.of_query(query, now=now), kind=kind, now=now)
 
 
+WILL_RUN = "1 has an idempotency key and no completed run: it will run."
+
+
 def headlines(query: str = "", **options: Any) -> dict[str, Level]:
     return {check.headline: check.level for check in look(query, **options).checks}
 
@@ -60,12 +63,15 @@ def test_failures_that_have_stopped_and_those_that_go_on_are_told_apart() -> Non
     worker()
     group = make_group()
     make_letter(group=group, idempotency_key="k")
-    assert headlines() == {"The failures have stopped.": Level.OK}
+    assert headlines() == {"The failures have stopped.": Level.OK, WILL_RUN: Level.INFO}
 
     # Outside the selection, of the same kind.
     make_letter(group=group, idempotency_key="k", died_at=LATER - timedelta(seconds=20), queue="low")
 
-    assert headlines("queue:critical") == {"The failures are still going on.": Level.WARNING}
+    assert headlines("queue:critical") == {
+        "The failures are still going on.": Level.WARNING,
+        WILL_RUN: Level.INFO,
+    }
 
 
 def test_what_will_not_work_is_said_with_the_search_that_leaves_it_out() -> None:
@@ -113,7 +119,7 @@ def test_letters_that_failed_with_a_key_are_no_warning() -> None:
     make_letter(idempotency_key="receipt:1")
     make_letter(reason=Reason.UNREGISTERED)
 
-    assert not any("idempotency" in headline for headline in headlines())
+    assert [headline for headline in headlines() if "idempotency" in headline] == [WILL_RUN]
 
 
 def test_of_very_many_letters_a_part_is_looked_at_and_said_to_be_one(monkeypatch) -> None:

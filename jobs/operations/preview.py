@@ -173,6 +173,7 @@ def _replay_checks(
         checks += _refused(selection, found)
     if already_done:
         checks.append(_already_done(already_done, scope))
+    checks += _with_key(near, scope, already_done)
     checks += _workers(selection, shares, now)
     checks += _may_repeat(selection, found, shares)
     checks += _without_key(found, shares)
@@ -249,6 +250,24 @@ def _already_done(number: int, scope: str) -> Check:
         f"The idempotency ledger has {'its key' if is_one else 'their keys'} as done. A replay runs nothing:"
         f" it returns the stored result, and the letter{'' if is_one else 's'} will be resolved.",
     )
+
+
+def _with_key(near: QuerySet[DeadLetter], scope: str, already_done: int) -> list[Check]:
+    """Say what guards those whose key no job has completed."""
+    keyed = near.exclude(idempotency_key="").filter(unreplayable="").order_by().count()
+    number = keyed - already_done
+    if number <= 0:
+        return []
+    is_one = number == 1
+    return [
+        Check(
+            Level.INFO,
+            f"{number:,} {scope}{'has' if is_one else 'have'} an idempotency key and no completed run:"
+            f" {'it' if is_one else 'they'} will run.",
+            f"{'Its key is' if is_one else 'Their keys are'} sent along, and of jobs with one key one runs."
+            " What a failed attempt did outside, the ledger cannot see.",
+        )
+    ]
 
 
 def _workers(selection: Selection, shares: search.Breakdown, now: datetime) -> list[Check]:

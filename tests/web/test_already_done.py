@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from jobs.core.words import ItemState, LedgerState, LetterState, Reason
 from jobs.models import DeadLetter, IdempotencyRecord, Operation, OperationItem, OperationStage
-from tests.factories import NOW, make_item, make_letter, make_operation
+from tests.factories import NOW, make_group, make_item, make_letter, make_operation
 from tests.web.acting import client_of, person, text_of
 
 pytestmark = pytest.mark.django_db
@@ -201,3 +201,38 @@ def test_a_stage_adds_up_with_what_was_already_done(client: Client, replay: Oper
     assert "1 6 letters Finished 6 2 + 3 already 1 16.7 %" in text_of(
         client.get(reverse("console:operation", args=[replay.pk]))
     )
+
+
+def replay_text(client: Client) -> str:
+    return text_of(client.get(reverse("console:replay"), {"q": ""}))
+
+
+def test_before_a_replay_the_page_says_what_will_do_nothing_and_what_will_run(client: Client) -> None:
+    ledger()
+    group = make_group()
+    for number in range(3):
+        make_letter(group=group, idempotency_key=KEY if number else "receipt:another")
+
+    text = replay_text(client)
+
+    assert "2 are already done. The idempotency ledger has their keys as done. A replay runs nothing:" in text
+    assert "1 has an idempotency key and no completed run: it will run." in text
+    assert "of jobs with one key one runs. What a failed attempt did outside, the ledger cannot see." in text
+    assert "Replay 3 letters" in text
+    assert "no idempotency key" not in text
+
+
+def test_letters_without_a_key_still_say_that_effects_may_repeat(client: Client) -> None:
+    make_letter()
+
+    text = replay_text(client)
+
+    assert "1 has no idempotency key. What an attempt did before its error is done again." in text
+    assert "no completed run" not in text
+    assert "already done" not in text
+
+
+def test_a_letter_that_cannot_be_replayed_is_not_said_to_run(client: Client) -> None:
+    make_letter(idempotency_key=KEY, unreplayable="The body is cut off.")
+
+    assert "no completed run" not in replay_text(client)

@@ -124,7 +124,9 @@ def test_htmx_gets_one_region_and_goes_on_polling(client: Client, replay: Operat
 
 
 def test_polling_stops_when_nothing_will_change(client: Client, replay: Operation) -> None:
-    Operation.objects.update(state=OperationState.FINISHED, ended_at=LATER, outcome="Of 10 replayed: 10 done.")
+    Operation.objects.update(
+        state=OperationState.FINISHED, ended_at=LATER, outcome="Of 10 replayed: 10 done."
+    )
     OperationItem.objects.update(state=ItemState.DONE)
 
     assert client.get(url(replay), headers={"HX-Request": "true"}).status_code == 286
