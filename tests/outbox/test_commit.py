@@ -20,6 +20,7 @@ from django.db import connection, transaction
 from django.test import TestCase
 from django.utils import timezone
 
+from jobs import Job
 from jobs.broker.publish import publish as really_publish
 from jobs.core.words import OutboxState
 from jobs.models import OutboxMessage
@@ -525,3 +526,18 @@ class TestBreaker:
         assert not breaker.succeeded()
         assert [breaker.lets_through() for _ in range(3)] == [True] * 3
         assert not breaker.is_open
+
+
+def test_row_94_a_result_backend_that_is_away_holds_up_no_job_in_a_transaction(
+    database, settings, black_hole
+) -> None:
+    settings.BROKER_URL, settings.JOBS_OUTBOX_TIMEOUT_SECONDS = f"redis://{black_hole}/0", 0.5
+    shop = create(settings.BROKER_URL, settings.BROKER_URL, base=Job)
+    began = time.perf_counter()
+
+    with transaction.atomic():
+        result = shop.tasks["outbox.add"].apply_async((1, 2))
+
+    assert time.perf_counter() - began < 10
+    row = OutboxMessage.objects.get()
+    assert (row.task_id, row.headers["ignore_result"]) == (result.id, False)

@@ -19,7 +19,7 @@ from jobs.agent.wire import IDEMPOTENCY_HEADER, PUBLICATION_HEADER, PUBLISHED_AT
 from jobs.core.words import OutboxState
 from jobs.errors import OutboxRefused, PayloadTooLarge
 from jobs.models import OutboxMessage
-from jobs.outbox import OutboxProducer, collecting, is_open, must_hold
+from jobs.outbox import OutboxProducer, collecting, is_open, must_hold, rows
 from tests.outbox.shop import create, payloads
 
 OPTIONS: list[dict[str, Any]] = [
@@ -282,3 +282,46 @@ def test_a_job_that_is_held_stays_when_its_transaction_commits(shop, broker) -> 
     assert row.available_at == row.eta - timedelta(seconds=5)
     with broker.client() as client:
         assert client.llen("celery") == 0
+
+
+@pytest.mark.parametrize(("seconds_left", "digits"), [(100, "1100100"), (0, "1"), (-50, "1")])
+def test_a_delay_that_rabbitmq_keeps_is_counted_from_the_publication(seconds_left, digits) -> None:
+    prefix = ".".join("0" * 28)
+
+    message = rows.outgoing(
+        body=b"[]",
+        content_type="application/json",
+        content_encoding="utf-8",
+        headers="{}",
+        properties='{"delivery_mode": 2}',
+        queue="",
+        priority=0,
+        exchange="celery_delayed_27",
+        routing_key=f"{prefix}.orders",
+        declare="[]",
+        eta=NOW + timedelta(seconds=seconds_left),
+        expires_at=None,
+        now=NOW,
+    )
+
+    assert message.routing_key == ".".join(digits.rjust(28, "0")) + ".orders"
+
+
+@pytest.mark.django_db
+def test_a_job_that_rabbitmq_keeps_itself_is_not_held(settings) -> None:
+    settings.BROKER_URL = "amqp://192.0.2.1//"
+    shop = create(settings.BROKER_URL)
+    shop.conf.task_default_queue_type = "quorum"
+    shop.conf.task_queues = [
+        Queue(
+            "celery",
+            Exchange("celery", type="topic"),
+            routing_key="celery",
+            queue_arguments={"x-queue-type": "quorum"},
+        )
+    ]
+
+    shop.tasks["outbox.add"].apply_async((1, 2), countdown=7200, producer=OutboxProducer())
+
+    row = OutboxMessage.objects.get()
+    assert (row.exchange, row.claim is not None) == ("celery_delayed_27", True)
