@@ -17,6 +17,7 @@ from jobs.core.words import OutboxState
 from jobs.testing.standins import StoredMessage
 
 if TYPE_CHECKING:
+    from jobs import conf
     from jobs.broker.publish import PublishResult
     from jobs.models import OutboxMessage
     from jobs.outbox.rows import NewRow
@@ -168,7 +169,9 @@ class OutboxRows:
                 .order_by("id")
             )
 
-    def _send(self, claim: uuid.UUID, chosen: Sequence[NewRow], **_: Any) -> PublishResult:
+    def _send(
+        self, _claim: uuid.UUID, chosen: Sequence[NewRow], _current: conf.JobsSettings
+    ) -> PublishResult:
         from jobs.broker.publish import PublishResult
 
         for row in chosen:

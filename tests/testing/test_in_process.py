@@ -344,6 +344,19 @@ def test_on_commit_callbacks_of_a_test_run_once_and_before_the_jobs(
     assert shop.effects == [("plain", "from a callback")]
 
 
+def test_jobs_of_a_transaction_leave_with_its_commit_and_nothing_goes_wrong_quietly(
+    office: InProcessBroker, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with transaction.atomic():
+        shop.send_receipt.delay(5)
+
+    ran = office.run_jobs()
+
+    assert [each.outcome for each in ran] == ["done"]
+    assert [row.published_by for row in OutboxMessage.objects.all()] == ["commit"]
+    assert [record.message for record in caplog.records if record.name.startswith("jobs.outbox")] == []
+
+
 def test_a_callback_that_fails_fails_the_test_and_a_robust_one_does_not(
     office: InProcessBroker, db: None
 ) -> None:
