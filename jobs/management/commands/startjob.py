@@ -57,8 +57,9 @@ class Command(BaseCommand):
         test = _shown(changes[-1].path)
         self.stdout.write(
             f"Now put its work into _{draft.name}, and run its test:\n"
-            f"  pytest {test}\n"
-            f"  python manage.py test {config.name}"
+            f"  python manage.py test {config.name}\n"
+            f"or, with pytest-django installed:\n"
+            f"  pytest {test}"
         )
 
 
