@@ -103,6 +103,18 @@ def test_defaults_are_closed_and_local(tmp_path: Path) -> None:
     )
 
 
+def test_a_command_of_a_checkout_sends_where_its_workers_listen(tmp_path: Path) -> None:
+    (tmp_path / "broker-url").write_text("redis://127.0.0.1:6391/0\n")
+
+    shown = setting(
+        tmp_path,
+        "(lambda app: (app.main, app.conf.broker_url, app.conf.task_default_queue))"
+        "(__import__('celery').current_app)",
+    )
+
+    assert shown == "('console', 'redis://127.0.0.1:6391/0', 'default')"
+
+
 def test_the_address_of_the_console_is_allowed_and_trusted(tmp_path: Path) -> None:
     shown = setting(
         tmp_path,
