@@ -2,6 +2,6 @@
 
 from jobs.idempotency.progress import end_progress, record_progress
 from jobs.idempotency.reading import LedgerLine, states
-from jobs.idempotency.running import run, sent_attempt
+from jobs.idempotency.running import ended, run, sent_attempt
 
-__all__ = ["LedgerLine", "end_progress", "record_progress", "run", "sent_attempt", "states"]
+__all__ = ["LedgerLine", "end_progress", "ended", "record_progress", "run", "sent_attempt", "states"]

@@ -211,6 +211,16 @@ class Ledger:
                 ],
             )
 
+    def note_ended(self, task_id: str) -> None:
+        """Forget which attempts of a job are known; what is known of another job is left alone."""
+        now, now_values = self._moment()
+        self._update(
+            f"attempt = 0, replay = 0, updated_at = {now}",
+            now_values,
+            "task_id = %s AND state = %s AND (attempt > 0 OR replay > 0)",
+            [task_id, LedgerState.FREE.value],
+        )
+
     def _moment(self, later_seconds: float | None = None) -> tuple[str, list[Any]]:
         """Return SQL for now, or so much later, and its values."""
         if self._now is None and self.connection.vendor == "postgresql":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from jobs import conf
 from jobs.core.words import LedgerState
@@ -63,19 +63,21 @@ def states(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LedgerLine
     return found
 
 
-def count_done(letters: QuerySet[DeadLetter]) -> int:
-    """Count the letters whose key is done: one query, and more only when there are several databases.
+def count_done(letters: QuerySet[DeadLetter], *, limit: int) -> int:
+    """Count those of the newest ``limit`` letters whose key is done.
 
-    For some ten thousand letters at most.
+    One query, however many letters and keys there are; more only when there are several databases.
     """
-    keyed = letters.exclude(idempotency_key="").order_by()
-    done = IdempotencyRecord.objects.filter(
-        task=OuterRef("task"), key=OuterRef("idempotency_key"), state=LedgerState.DONE
-    )
+    newest = letters.order_by("-died_at", "-pk")
     databases = conf.current().outbox_databases
-    if set(databases) == {keyed.db}:
-        return keyed.filter(Exists(done)).count()
-    pairs = list(keyed.values_list("task", "idempotency_key"))
+    if set(databases) == {newest.db}:
+        done = IdempotencyRecord.objects.filter(
+            task=OuterRef("task"), key=OuterRef("idempotency_key"), state=LedgerState.DONE
+        )
+        # Looked up row by row behind the limit: joined, the databases may read every letter first.
+        looked_up = newest.annotate(is_done=Exists(done)).values("pk", "is_done")[:limit]
+        return int(looked_up.aggregate(number=Count("pk", filter=Q(is_done=True)))["number"])
+    pairs = [pair for pair in newest.values_list("task", "idempotency_key")[:limit] if pair[1]]
     known: dict[tuple[str, str], LedgerLine] = {}
     for start in range(0, len(pairs), _PAIRS):
         known |= states(pairs[start : start + _PAIRS])

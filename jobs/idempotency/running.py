@@ -131,6 +131,26 @@ def sent_attempt(
     _note_sent(task, key, claimant, using=using, now=now)
 
 
+def ended(*, task: str, key: str, task_id: str, using: str) -> None:
+    """Note that a job has ended without being done, and that no other attempt of it follows.
+
+    From then on a job that is sent anew under the same id, with its first attempt, is not taken for an old
+    copy. A database that is away only means that it still is, until somebody else has had the key.
+    """
+    ledger = Ledger(using=using, task=clean_name(task), key=clean_name(key))
+    for is_last in (False, True):
+        former = ledger.connection.connection
+        try:
+            return ledger.note_ended(clean_name(task_id))
+        except _AWAY as error:
+            if not _was_broken(ledger.connection, former) or is_last:
+                logger.warning(
+                    "Job %s of %s has ended, and the ledger could not note that: %s", task_id, task, error
+                )
+                return None
+    return None  # pragma: no cover - the second round returns
+
+
 def _note_sent(task: str, key: str, claimant: Claimant, *, using: str, now: Clock | None) -> None:
     ledger = Ledger(using=using, task=task, key=key, now=now)
     for is_last in (False, True):

@@ -93,8 +93,7 @@ def preview(selection: Selection, *, kind: OperationKind, now: datetime) -> Prev
     if skipped:
         checks.append(_skipped(selection, kind, skipped))
     if kind == OperationKind.REPLAY and shares.total:
-        near, _ = _near(found, shares)
-        already_done = count_done(near)
+        already_done = count_done(found, limit=MAX_LOOKED_AT)
         checks += _replay_checks(selection, found, shares, refused, now, already_done)
     return Preview(
         words=selection.words,
