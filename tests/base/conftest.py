@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.fleet import Fleet
-from tests.base.place import Place, place
+from tests.base.place import Place, close, place
 
 POOLS = ("prefork", "threads", "solo")
 
@@ -30,7 +30,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     for each in made.values():
         each.stop()
     for each in made.values():
-        each.forget()
+        close(each.shop)
     fleet.stop()
 
 
@@ -62,5 +62,5 @@ def own_place(tmp_path: Path) -> Iterator[Callable[..., Place]]:
     for each in made:
         each.stop(signal.SIGKILL)
     for each in made:
-        each.forget()
+        close(each.shop)
     fleet.stop()

@@ -11,6 +11,7 @@ from typing import Any
 
 from celery import Celery
 from celery.result import AsyncResult
+from kombu import pools
 
 from jobs.agent import wire
 from tests.agent.fleet import ROOT, Worker
@@ -85,12 +86,18 @@ class Place(Worker):
 
         wait_until(is_empty, seconds=seconds, what=f"the broker to be empty ({self.log})")
 
-    def forget(self) -> None:
-        """Let results that are still around go without asking the backend's server, which may be away."""
-        consumer: Any = self.shop.backend.result_consumer
+
+def close(app: Celery) -> None:
+    """Close an application and its connections; results that are still around then go without asking a server."""
+    consumer: Any = getattr(app.backend, "result_consumer", None)
+    if consumer is not None:
+        backend: Any = app.backend
         consumer.stop()
         consumer._pubsub = None
-        self.shop.close()
+        backend.client.connection_pool.disconnect()
+    # kombu's pools are of the process, and any application of the same broker has the same one.
+    pools.reset()
+    app.close()
 
 
 def place(directory: Path, broker_url: str, pool: str) -> Place:

@@ -12,6 +12,7 @@ from django.db import transaction
 from jobs import Job, PermanentError, TransientError
 from jobs.errors import HeldBack, PayloadTooLarge, PolicyError
 from jobs.models import IdempotencyRecord, OutboxMessage
+from tests.base.place import close
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +22,7 @@ def app() -> Iterator[Celery]:
     app = Celery("eager", broker="redis://127.0.0.1:1/0", set_as_current=False)
     app.conf.update(task_always_eager=True, task_eager_propagates=True)
     yield app
-    app.close()
+    close(app)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from jobs.errors import PayloadTooLarge, PolicyError
 from jobs.models import OutboxMessage
 from jobs.outbox import commit
 from tests.base import shop
+from tests.base.place import close
 from tests.servers import RedisServer
 
 # Nothing listens on port 1: whatever talks to it fails at once.
@@ -34,7 +35,7 @@ def app(broker: RedisServer) -> Iterator[Celery]:
     """The shop on the session's Redis, without a result backend."""
     app = shop.create(broker.url)
     yield app
-    app.close()
+    close(app)
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def lost_app(broker: RedisServer) -> Iterator[Celery]:
     app.conf.update(task_publish_retry=False, redis_socket_connect_timeout=1)
     app.conf.result_backend_transport_options = {"retry_policy": {"max_retries": 0, "timeout": 1}}
     yield app
-    app.close()
+    close(app)
 
 
 def waiting(broker: RedisServer, queue: str = "celery") -> list[dict[str, Any]]:
@@ -172,7 +173,7 @@ def test_a_group_in_a_transaction_becomes_rows_while_the_broker_is_away(broker: 
     result = group(add.s(1, 2), add.s(3, 4)).apply_async()
 
     assert [row.task_id for row in rows()] == [each.id for each in result.results]
-    app.close()
+    close(app)
 
 
 @pytest.mark.django_db
@@ -185,7 +186,7 @@ def test_a_chord_in_a_transaction_becomes_rows(broker: RedisServer) -> None:
     assert [row.task for row in rows()] == ["base.add", "base.add"]
     bodies = [json.loads(bytes(row.body)) for row in rows()]
     assert all(embed["chord"]["task"] == "base.total" for _, _, embed in bodies)
-    app.close()
+    close(app)
 
 
 @pytest.mark.django_db
@@ -217,8 +218,10 @@ def test_a_producer_or_a_connection_is_no_way_around_the_outbox(
 def test_a_connection_of_the_callers_own_is_used_outside_a_transaction(
     lost_app: Celery, broker: RedisServer
 ) -> None:
-    with Celery(broker=broker.url, set_as_current=False).connection_for_write() as own:
+    elsewhere = Celery(broker=broker.url, set_as_current=False)
+    with elsewhere.connection_for_write() as own:
         lost_app.tasks["base.add"].apply_async((1, 2), connection=own, ignore_result=True)
+    close(elsewhere)
 
     assert len(waiting(broker)) == 1
 

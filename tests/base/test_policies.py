@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from jobs import Job
 from jobs.core.policies import POLICIES
 from jobs.errors import PolicyError
+from tests.base.place import close
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def app() -> Iterator[Celery]:
     ]
     app.conf.task_default_queue = "default"
     yield app
-    app.close()
+    close(app)
 
 
 def body(order_id: int, note: str = "") -> int:
