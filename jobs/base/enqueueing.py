@@ -58,6 +58,7 @@ class Sending:
         if isinstance(queue, str) and not is_own:
             binding.check_queue(job.name, queue, job.app)
         self._declare_exchange()
+        self._make_error_links_a_list()
         self.task_id = self.task_id or uuid()
         if job.app.conf.task_always_eager:
             self._check_size()
@@ -126,6 +127,17 @@ class Sending:
         bound = [queue for queue in queues if queue.exchange is not None and queue.exchange.name == exchange]
         if bound:
             self.options["declare"] = bound
+
+    def _make_error_links_a_list(self) -> None:
+        """Put the error link of a chord's body into a list, as Celery expects it.
+
+        ``body.set(link_error=signature)`` leaves it bare; a signature is a dict, so Celery walks over its
+        keys when a job of the chord dies, and calls nobody.
+        """
+        chord = self.options.get("chord")
+        options = chord.get("options") if isinstance(chord, Mapping) else None
+        if options and isinstance(options.get("link_error"), Mapping):
+            options["link_error"] = [options["link_error"]]
 
     def _belongs_into_the_outbox(self) -> bool:
         from jobs import outbox

@@ -141,3 +141,26 @@ def test_each_job_of_a_group_has_its_own_key(prefork: Place) -> None:
     wait_until(result.ready, what="the group")
     lines = [line for line in prefork.said("keyed") if line["x"] == x]
     assert sorted(line["headers"][IDEMPOTENCY_HEADER] for line in lines) == [f"sum:{x}:1", f"sum:{x}:2"]
+
+
+@pytest.mark.parametrize("form", ["set", "set to a list", "link_error"])
+def test_row_59_the_error_link_of_a_chords_body_is_called_however_it_was_given(
+    prefork: Place, form: str
+) -> None:
+    """Celery walks over a signature that is no list as over a dict, and calls nobody."""
+    noted = prefork.task("note_error").si(f"row 59 {form}")
+    body = prefork.task("total").s()
+    if form == "set":
+        body.set(link_error=noted)
+    elif form == "set to a list":
+        body.set(link_error=[noted])
+    else:
+        body.link_error(noted)
+
+    chord([prefork.task("add").s(1, 1), prefork.task("fails").s("permanent")])(body)
+
+    wait_until(
+        lambda: [line for line in prefork.said("error") if line["of"] == f"row 59 {form}"],
+        what=f"the error link ({prefork.log})",
+        seconds=30,
+    )
