@@ -90,7 +90,7 @@ def write_rows(broker_url: str, count: int) -> None:
 def write_transactions(broker_url: str, count: int) -> None:
     """Fill the outbox with rows that their processes left, all due."""
     task = shop(broker_url)
-    leave, commit._leave = commit._leave, lambda *_: None
+    leave, commit._leave = commit._leave, lambda *_, **__: None
     try:
         with transaction.atomic():
             for number in range(count):

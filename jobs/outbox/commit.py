@@ -52,8 +52,7 @@ class Departure:
         self.claim = uuid.uuid4()
         self.began = time.monotonic()
         self.has_left = False
-        # Each with the savepoints it was written under.
-        self.rows: list[tuple[NewRow, tuple[str, ...]]] = []
+        self.rows: list[NewRow] = []
 
 
 class Leaving:
@@ -63,13 +62,15 @@ class Leaving:
     callbacks away leaves the others whole, and a test that captures callbacks gets what it captured.
     """
 
-    __slots__ = ("departure", "first")
+    __slots__ = ("callbacks", "departure", "first")
     # For Django's log, should this ever raise.
     __qualname__ = "jobs.outbox.commit.Leaving"
 
-    def __init__(self, departure: Departure, first: int) -> None:
+    def __init__(self, departure: Departure, first: int, callbacks: list[Any]) -> None:
         self.departure = departure
         self.first = first
+        # Django's list of the transaction's callbacks, which every rollback to a savepoint replaces.
+        self.callbacks = callbacks
 
     def __call__(self) -> None:
         departure = self.departure
@@ -77,9 +78,17 @@ class Leaving:
             return
         departure.has_left = True
         try:
-            _leave(departure, self.first)
+            _leave(departure, self.first, saw_rollback=self._saw_rollback())
         except Exception:
             logger.exception("Jobs of a transaction stay in the outbox; the relay sends them.")
+
+    def _saw_rollback(self) -> bool:
+        """Say whether something was rolled back to a savepoint since the first rows were written.
+
+        Django takes this callback off the list before it calls it, unless that is another list by now. The
+        savepoints that are known do not tell: those of ``transaction.savepoint()`` are not among them.
+        """
+        return any(entry[1] is self for entry in self.callbacks)
 
 
 def write(using: str, written: Sequence[NewRow]) -> None:
@@ -94,10 +103,9 @@ def write(using: str, written: Sequence[NewRow]) -> None:
         rows.insert(using, written, available_at=now, claim=None)
         return
     rows.insert(using, written, available_at=now + conf.current().outbox_grace, claim=departure.claim)
-    savepoints = tuple(str(each) for each in connection.savepoint_ids)
     first = len(departure.rows)
-    departure.rows += [(row, savepoints) for row in leaving]
-    transaction.on_commit(Leaving(departure, first), using=using, robust=True)
+    departure.rows += leaving
+    transaction.on_commit(Leaving(departure, first, connection.run_on_commit), using=using, robust=True)
 
 
 def _departure(using: str) -> Departure:
@@ -110,13 +118,13 @@ def _departure(using: str) -> Departure:
     return Departure(using)
 
 
-def _leave(departure: Departure, first: int) -> None:
+def _leave(departure: Departure, first: int, *, saw_rollback: bool) -> None:
     current = conf.current()
     longest = LONGEST_IN_TIMEOUTS * current.outbox_timeout_seconds
     if time.monotonic() - departure.began > current.outbox_grace.total_seconds() - longest:
         # The relay may take them any moment.
         return
-    chosen = _still_there(departure, first)
+    chosen = _still_there(departure, first, saw_rollback=saw_rollback)
     now = timezone.now()
     if any(row.expires_at is not None and row.expires_at <= now for row in chosen):
         # Expired within their own transaction; the relay makes dead letters of them.
@@ -145,15 +153,14 @@ def _leave(departure: Departure, first: int) -> None:
         rows.unclaim(departure.using, [chosen[position].id for position in result.refused], now=now)
 
 
-def _still_there(departure: Departure, first: int) -> list[NewRow]:
+def _still_there(departure: Departure, first: int, *, saw_rollback: bool) -> list[NewRow]:
     """Return the rows that were not rolled back with a savepoint, in their order."""
-    chosen = [row for row, _ in departure.rows[first:]]
-    if first == 0 and len({savepoints for _, savepoints in departure.rows}) == 1:
-        # None of them went without all of them.
+    chosen = departure.rows[first:]
+    if first == 0 and not saw_rollback:
         return chosen
     there = set(
         OutboxMessage.objects.using(departure.using)
-        .filter(uuid__in=[row.id for row, _ in departure.rows], state=OutboxState.PENDING)
+        .filter(uuid__in=[row.id for row in departure.rows], state=OutboxState.PENDING)
         .values_list("uuid", flat=True)
     )
     if left_out := there.difference(row.id for row in chosen):

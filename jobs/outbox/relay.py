@@ -138,13 +138,27 @@ def relay_batch(
 
 def _next(using: str, now: datetime, limit: int) -> set[tuple[str, uuid.UUID | None]]:
     """Return who has taken the next rows that are due, and under which claim."""
-    found = (
-        OutboxMessage.objects.using(using)
-        .filter(state=OutboxState.PENDING, available_at__lte=now)
-        .order_by("available_at", "id")
-        .values_list("published_by", "claim")[:limit]
-    )
-    return set(found)
+    with transaction.atomic(using=using):
+        _read_in_order(using)
+        found = (
+            OutboxMessage.objects.using(using)
+            .filter(state=OutboxState.PENDING, available_at__lte=now)
+            .order_by("available_at", "id")
+            .values_list("published_by", "claim")[:limit]
+        )
+        return set(found)
+
+
+def _read_in_order(using: str) -> None:
+    """Let PostgreSQL read the next rows in the order of their index, until the transaction ends.
+
+    Its statistics are of a time when nothing waited. After an outage it would read and sort all that waits,
+    for every batch anew.
+    """
+    connection = connections[using]
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_sort = off")
 
 
 def _claim(
@@ -154,16 +168,19 @@ def _claim(
     connection = connections[using]
     skip = " FOR UPDATE SKIP LOCKED" if connection.features.has_select_for_update_skip_locked else ""
     moment = connection.ops.adapt_datetimefield_value
+    # On PostgreSQL this does not unpack what is packed.
+    length = "OCTET_LENGTH" if connection.vendor == "postgresql" else "LENGTH"
     with transaction.atomic(using=using), connection.cursor() as cursor:
+        _read_in_order(using)
         cursor.execute(
-            f"SELECT id, LENGTH(body) + LENGTH(headers) FROM {_WAITING} AND published_by <> %s"  # noqa: S608 - ours
+            f"SELECT id, {length}(body) + {length}(headers) FROM {_WAITING} AND published_by <> %s"  # noqa: S608
             f" ORDER BY available_at, id LIMIT %s{skip}",
             [OutboxState.PENDING.value, moment(now), RELAY, limit],
         )
         ids: list[int] = []
         size = 0
-        for pk, length in cursor.fetchall():
-            size += length
+        for pk, bytes_of_row in cursor.fetchall():
+            size += bytes_of_row
             if ids and size > BATCH_BYTES:
                 break
             ids.append(pk)
@@ -308,14 +325,13 @@ def _give_back(using: str, taken: Sequence[Row], claim: uuid.UUID, now: datetime
 
 
 def _read(using: str, condition: str, values: Sequence[Any]) -> list[Row]:
-    """Read rows without models: reading and writing the JSON of their headers would take the most time."""
+    """Read rows in their order, without models: reading and writing the JSON of their headers would take the most time."""
     with connections[using].cursor() as cursor:
         cursor.execute(
-            f'SELECT {", ".join(_MESSAGE_COLUMNS)} FROM "{TABLE}" WHERE {condition}'  # noqa: S608 - our names
-            " ORDER BY available_at, id",
+            f'SELECT {", ".join(_MESSAGE_COLUMNS)} FROM "{TABLE}" WHERE {condition}',  # noqa: S608 - our names
             list(values),
         )
-        return [
+        found = [
             Row._make(
                 (
                     row[0],
@@ -330,6 +346,7 @@ def _read(using: str, condition: str, values: Sequence[Any]) -> list[Row]:
             )
             for row in cursor.fetchall()
         ]
+    return sorted(found, key=lambda row: (row.available_at, row.id))
 
 
 def _moment(value: Any) -> datetime | None:

@@ -168,7 +168,7 @@ def test_what_is_sent_in_a_transaction_ends_as_it_does_outside(
 def test_what_the_relay_sends_ends_alike(worker, client, monkeypatch, send: Send, count: int) -> None:
     outside = outcome(send(client)), ran(worker, count)
 
-    monkeypatch.setattr("jobs.outbox.commit._leave", lambda *_: None)
+    monkeypatch.setattr("jobs.outbox.commit._leave", lambda *_, **__: None)
     with transaction.atomic():
         result = send(client)
     with connect() as broker:

@@ -152,6 +152,20 @@ def inner_holds_outer_goes_on(shop: Celery) -> None:
             enqueue(shop, 3)
 
 
+def savepoint_by_hand_is_rolled_back(shop: Celery) -> None:
+    enqueue(shop, 2)
+    savepoint = transaction.savepoint()
+    enqueue(shop, 1)
+    transaction.savepoint_rollback(savepoint)
+    enqueue(shop, 3)
+
+
+def all_after_a_savepoint_by_hand_is_rolled_back(shop: Celery) -> None:
+    savepoint = transaction.savepoint()
+    enqueue(shop, 1)
+    transaction.savepoint_rollback(savepoint)
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -160,6 +174,9 @@ def inner_holds_outer_goes_on(shop: Celery) -> None:
         (last_is_rolled_back, [2]),
         (outer_savepoint_is_rolled_back, [2]),
         (inner_holds_outer_goes_on, [2, 3]),
+        # Django does not take the callbacks of these away.
+        (savepoint_by_hand_is_rolled_back, [2, 3]),
+        (all_after_a_savepoint_by_hand_is_rolled_back, []),
     ],
 )
 def test_row_91_a_savepoint_takes_its_own_jobs_with_it_and_no_other(

@@ -68,7 +68,7 @@ def enqueue(shop: Celery, number: int, using: str, **options: Any) -> None:
 
 def leave(shop: Celery, number: int, using: str, **options: Any) -> OutboxMessage:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.outbox.commit._leave", lambda *_: None)
+        patch.setattr("jobs.outbox.commit._leave", lambda *_, **__: None)
         enqueue(shop, number, using, **options)
     return OutboxMessage.objects.using(using).latest("pk")
 

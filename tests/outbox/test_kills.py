@@ -100,7 +100,7 @@ def test_a_relay_that_is_killed_loses_and_doubles_no_job(database, database_url,
 def test_relays_that_are_killed_at_random_lose_and_double_no_job(
     database, database_url, broker, shop, monkeypatch
 ) -> None:
-    monkeypatch.setattr("jobs.outbox.commit._leave", lambda *_: None)
+    monkeypatch.setattr("jobs.outbox.commit._leave", lambda *_, **__: None)
     with transaction.atomic():
         for number in range(900):
             shop.tasks["outbox.add"].apply_async((number, 1), producer=OutboxProducer())

@@ -71,7 +71,7 @@ def numbers(rabbit: RabbitServer, queue: str = "celery") -> list[int]:
 def leave(shop: Celery, number: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     """Write a row that the fast way does not send."""
     with monkeypatch.context() as patch:
-        patch.setattr(commit, "_leave", lambda *_: None)
+        patch.setattr(commit, "_leave", lambda *_, **__: None)
         enqueue(shop, number, **options)
 
 

@@ -46,7 +46,7 @@ class suppress_fast_way:  # noqa: N801 - reads as a function
 
     def __enter__(self) -> None:
         self._patch = pytest.MonkeyPatch()
-        self._patch.setattr("jobs.outbox.commit._leave", lambda *_: None)
+        self._patch.setattr("jobs.outbox.commit._leave", lambda *_, **__: None)
 
     def __exit__(self, *_: object) -> None:
         self._patch.undo()
