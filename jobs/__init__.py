@@ -4,11 +4,8 @@ Importing this package imports nothing else, so that ``from jobs.agent import at
 process without Django. The names below are loaded when they are asked for.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
+# A type checker takes it for true; typing, where it also is, would be one more module to load.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobs.base import Job
     from jobs.errors import JobsError, PermanentError, TransientError
@@ -23,7 +20,9 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    import importlib
+
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

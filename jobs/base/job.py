@@ -225,7 +225,7 @@ class Job(binding.RoutedBySelf, Task):
             return super().on_replace(sig)
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Say how far this job is, for the bar in the console. Written at most once a second.
+        """Say how far this job is, for the bar that operators see. Written at most once a second.
 
         Outside a worker it does nothing.
         """

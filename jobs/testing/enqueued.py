@@ -89,7 +89,7 @@ class EnqueuedJob:
         return "  ".join(parts)
 
     def shown_arguments(self) -> str:
-        """Return the arguments in one line, masked by name as in the console."""
+        """Return the arguments in one line, masked by name as on the pages."""
         shown = mask(self.arguments, (*DEFAULT_KEYS, *conf.current().masked_keys))
         text = ", ".join(
             repr(value) if name.isdecimal() else f"{name}={value!r}" for name, value in shown.items()
