@@ -44,13 +44,13 @@ def is_lost_process(exc: BaseException) -> bool:
 
 
 def judge(exc: BaseException, traceback: object, attempt: Attempt) -> Ending | None:
-    """Return how a job ended that raised; None when it goes on elsewhere (retried, replaced) or when
-    another hook records it (terminated)."""
+    """Return how a job ended that raised; None when it goes on elsewhere (retried, replaced, or this copy
+    is an old one that says so with ``goes_on``) or when another hook records it (terminated)."""
     exc = errors.unwrap(exc)
     if isinstance(exc, (Retry, Terminated)):
         return None
     if isinstance(exc, Ignore):
-        if str(exc) == REPLACED:
+        if str(exc) == REPLACED or getattr(exc, "goes_on", False) is True:
             return None
         return Ending(reasons.IGNORED, errors.describe(exc, traceback), is_death=False)
     if isinstance(exc, Reject):

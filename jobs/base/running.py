@@ -34,8 +34,22 @@ _RETRY, _WAS_RAISED = "jobs_retry", "jobs_retry_was_raised"
 _GAVE_UP = "jobs_gave_up"
 
 
+# Replacements of one replay that are told apart; more than any job makes, and the product fits the column.
+_MOST_REPLACEMENTS = 100_000
+
+
 class WrongArguments(PermanentError):
     """A job's arguments do not fit its parameters; it cannot run until one of the two is changed."""
+
+
+class GoesOnElsewhere(Ignore):
+    """Ends a copy whose job goes on in another message: that one tells how the job ended, not this copy.
+
+    ``goes_on`` is what the agent reads. As an ending of its own it would resolve the letter of a replay
+    whose next attempt may still die.
+    """
+
+    goes_on = True
 
 
 def run_attempt(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -53,20 +67,25 @@ def run_attempt(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = _run_once(job, args, kwargs)
         is_done = True
         return result
-    except (Retry, Ignore, Reject, PermanentError):
+    except Retry:
+        raise
+    except (Ignore, Reject, PermanentError):
+        _note_ended(job)
         raise
     except HeldBack as held:
         if request.is_eager:
             raise
         raise _come_back(job, held) from held
     except StaleAttempt as stale:
-        raise Ignore(str(stale)) from stale
+        logger.warning("%s", stale)
+        raise GoesOnElsewhere(str(stale)) from stale
     except Exception as error:
         sent = getattr(request, _RETRY, None)
         if sent is not None:
             # By hand, and then the body went on and failed: one next attempt is enough.
             raise sent from error
         if request.retries >= job.max_retries or getattr(request, _GAVE_UP, False):
+            _note_ended(job)
             raise
         raise job.retry(exc=error, countdown=backoff_delay(job, request.retries, error)) from error
     finally:
@@ -138,6 +157,7 @@ def sent_again(job: Job, retry: Callable[..., Any], args: tuple[Any, ...], optio
         _note_sent(job)
         raise
     except Reject:
+        _note_ended(job)
         raise
     except Exception:
         setattr(request, _GAVE_UP, True)
@@ -196,7 +216,7 @@ def _run_once(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         key=key,
         task_id=request.id,
         attempt=request.retries,
-        replay=_replay_number(request),
+        replay=_life_number(request),
         body=body,
         atomic=job.atomic,
         using=_database(job),
@@ -273,8 +293,19 @@ def _note_sent(job: Job) -> None:
         task_id=request.id,
         attempt=request.retries + 1,
         using=_database(job),
-        replay=_replay_number(request),
+        replay=_life_number(request),
     )
+
+
+def _note_ended(job: Job) -> None:
+    """Note in the ledger that no other attempt follows, so that one sent anew under this id is none too old."""
+    from jobs import idempotency
+
+    request: Any = job.request
+    key = getattr(request, _KEY, None)
+    if key is None or request.is_eager or getattr(request, _RETRY, None) is not None:
+        return
+    idempotency.ended(task=job.name, key=key, task_id=request.id, using=_database(job))
 
 
 def _end_progress(task_id: str, *, is_done: bool) -> None:
@@ -318,9 +349,18 @@ def _headers(request: Any) -> dict[str, Any]:
     return request.headers or {}
 
 
-def _replay_number(request: Any) -> int:
-    number = _headers(request).get(REPLAY_NUMBER_HEADER)
-    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
+def _life_number(request: Any) -> int:
+    """Return a number that is higher for each replay, and within one for each replacement of the job by itself.
+
+    Both keep the job's id and count its attempts from 0 again.
+    """
+    replay = _count(_headers(request).get(REPLAY_NUMBER_HEADER))
+    replacement = _count(getattr(request, "replaced_task_nesting", 0))
+    return min(replay, 20_000) * _MOST_REPLACEMENTS + min(replacement, _MOST_REPLACEMENTS - 1)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _database(job: Job) -> str:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from jobs.core.cleaning import clean_name
+
 # The width of the columns that hold a key.
 LONGEST_KEY = 255
 _FIELD = re.compile(r"(?P<name>[^\W\d]\w*)(?P<items>(?:\[[^\[\]]+\])*)")
@@ -120,7 +122,10 @@ def format_key(template: Template, arguments: Mapping[str, Any]) -> str:
 
 
 def checked_key(key: object) -> str:
-    """Return a key as it is stored; a long one is cut and ends in its SHA-256.
+    """Return a key as it is stored. A long one is cut and ends in its SHA-256.
+
+    One with control characters, which no page shows, has U+FFFD for each and ends in its SHA-256 too: the
+    ledger would store two that differ in them alike.
 
     Raises:
         KeyRefused: when it is no text, is empty, or holds a character that a database does not take.
@@ -135,10 +140,11 @@ def checked_key(key: object) -> str:
         raise KeyRefused("it holds a character that a database does not take (NUL or half a surrogate pair)")
     # Not a subclass of str: an enum member travels as its value.
     key = str.__str__(key)
-    if len(key) <= LONGEST_KEY:
+    shown = clean_name(key, limit=len(key))
+    if len(key) <= LONGEST_KEY and shown == key:
         return key
     digest = hashlib.sha256(key.encode()).hexdigest()
-    return f"{key[: LONGEST_KEY - len(digest) - 1]}~{digest}"
+    return f"{shown[: LONGEST_KEY - len(digest) - 1]}~{digest}"
 
 
 def is_key(value: object) -> bool:

@@ -245,13 +245,32 @@ def _add_tasks(app: Celery) -> None:  # noqa: C901 - a list of jobs
         return 0 if depth == 0 else 1 + self(depth - 1)
 
     @task(name="base.retries_then_dies", idempotency_key="k:{x}", idempotency_lease_seconds=4)
-    def retries_then_dies(self: Job, x: int) -> str:
+    def retries_then_dies(self: Job, x: int, *, fails: bool = False) -> str:
         write(self, "start")
         if self.request.retries == 0:
             self.retry(countdown=2, throw=False)
             time.sleep(0.5)  # so that the parent has seen the start
             os.kill(os.getpid(), signal.SIGKILL)
+        if fails:
+            raise PermanentError("the card has expired")
         return "second"
+
+    @task(name="base.next_page", idempotency_key="pages:{x}")
+    def next_page(self: Job, x: int, page: int = 0) -> int:
+        write(self, "page", page=page)
+        if page == 0 and self.request.retries == 0:
+            raise ConnectionError("try again")
+        if page < 2:
+            return int(self.replace(next_page.s(x, page + 1)))
+        return page
+
+    @task(name="base.works_later", idempotency_key="later:{x}", max_attempts=2)
+    def works_later(self: Job, x: int) -> str:
+        write(self, "start")
+        with redis.Redis.from_url(self.app.conf.broker_url, socket_timeout=10) as client:
+            if not client.exists(f"test:works:{x}"):
+                raise ConnectionError("not yet")
+        return "done"
 
     @task(name="base.loses_broker", max_attempts=3)
     def loses_broker(self: Job) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from jobs.core.cleaning import clean_name
 from jobs.core.keys import (
     LONGEST_KEY,
     Field,
@@ -237,3 +238,12 @@ def test_any_arguments_make_a_key_or_are_refused(item: str, value: Any) -> None:
         except KeyRefused:
             continue
         assert is_key(made)
+
+
+@pytest.mark.parametrize(("one", "other"), [("a\n", "a\t"), ("a\u2028b", "a\u2029b"), ("a\x7f", "a\ufffd")])
+def test_keys_that_differ_in_a_control_character_are_stored_apart(one: str, other: str) -> None:
+    """The ledger shows each as U+FFFD, so the second job would be taken for done."""
+    keys = [clean_name(checked_key(text)) for text in (one, other)]
+
+    assert keys[0] != keys[1]
+    assert all(is_key(each) for each in keys)
