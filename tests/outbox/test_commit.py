@@ -11,7 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 import pytest
@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from django.test import TestCase
 from django.utils import timezone
 
-from jobs import Job
+from jobs import Job, conf
 from jobs.broker.publish import publish as really_publish
 from jobs.core.words import OutboxState
 from jobs.models import OutboxMessage
@@ -558,3 +558,61 @@ def test_row_94_a_result_backend_that_is_away_holds_up_no_job_in_a_transaction(
     assert time.perf_counter() - began < 10
     row = OutboxMessage.objects.get()
     assert (row.task_id, row.headers["ignore_result"]) == (result.id, False)
+
+
+def test_other_callbacks_between_change_nothing(database, shop, broker) -> None:
+    called: list[list[int]] = []
+
+    with transaction.atomic():
+        enqueue(shop, 1)
+        transaction.on_commit(lambda: called.append(arrived(broker)))
+        enqueue(shop, 2)
+
+    assert (called, arrived(broker)) == ([[1, 2]], [1, 2])
+
+
+def test_a_relay_that_took_over_is_believed(database, shop, broker) -> None:
+    with transaction.atomic():
+        enqueue(shop, 1)
+        row = OutboxMessage.objects.get()
+        assert row.claim is not None
+        with broker.client() as client:
+            # What a relay sets for a transaction that overslept its grace.
+            client.set(f"jobs.sent.outbox.{row.claim.hex}", "fence")
+
+    assert (arrived(broker), states()) == ([], {1: PENDING})
+
+
+def test_all_rows_of_a_savepoint_that_is_rolled_back_by_hand_are_nothing_to_send(database, shop) -> None:
+    with transaction.atomic():
+        savepoint = transaction.savepoint()
+        enqueue(shop, 1)
+        transaction.savepoint_rollback(savepoint)
+
+    assert states() == {}
+
+
+def test_at_most_four_connections_are_kept(settings, broker) -> None:
+    senders = commit.Senders()
+    with ExitStack() as stack:
+        for _ in range(6):
+            connection, is_fresh = stack.enter_context(senders.borrowed(conf.current()))
+            connection.connect()
+            assert is_fresh
+
+    kept = senders.left_behind()
+    for _, connection in kept:
+        connection.release()
+    assert len(kept) == 4
+
+
+def test_a_connection_to_another_broker_is_not_used(settings, broker) -> None:
+    senders = commit.Senders()
+    with senders.borrowed(conf.current()) as (first, _):
+        pass
+    settings.BROKER_URL = broker.url.removesuffix("/0") + "/1"
+    with senders.borrowed(conf.current()) as (second, is_fresh):
+        pass
+
+    assert is_fresh
+    assert second is not first

@@ -325,3 +325,32 @@ def test_a_job_that_rabbitmq_keeps_itself_is_not_held(settings) -> None:
 
     row = OutboxMessage.objects.get()
     assert (row.exchange, row.claim is not None) == ("celery_delayed_27", True)
+
+
+@pytest.mark.django_db
+def test_a_message_that_is_no_job_is_kept_as_it_is() -> None:
+    """kombu's own way of calling, with what Celery never gives."""
+    OutboxProducer().publish(
+        {"type": "task-sent", "task": "x"},
+        routing_key="audit",
+        serializer="json",
+        expiration=60,
+        reply_to=Queue("answers"),
+        delivery_mode=1,
+        headers={"eta": "tomorrow"},
+        exchange=Exchange("log", type="topic", delivery_mode="transient"),
+    )
+
+    row = OutboxMessage.objects.get()
+    assert (row.exchange, row.routing_key, row.queue) == ("log", "audit", "")
+    assert row.properties == {"reply_to": "answers", "delivery_mode": 1}
+    assert row.eta is None
+    assert row.expires_at is not None
+    assert timedelta(seconds=50) < row.expires_at - row.created_at <= timedelta(seconds=60)
+
+
+def test_a_name_that_the_package_has_not_is_refused_as_python_does() -> None:
+    from jobs import outbox
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = outbox.nothing

@@ -17,11 +17,12 @@ from django.utils import timezone
 
 from jobs import retention
 from jobs.broker import connect
+from jobs.broker.publish import PublishResult
 from jobs.broker.publish import publish as really_publish
 from jobs.core.words import LetterState, OutboxState, Reason
 from jobs.errors import BrokerUnavailable
 from jobs.models import DeadLetter, Death, OutboxMessage
-from jobs.outbox import OutboxProducer, relay, rows
+from jobs.outbox import OutboxProducer, letters, relay, rows
 from jobs.outbox.relay import Relayed, relay_batch
 from tests.outbox.shop import payloads
 from tests.servers import RedisServer, free_port
@@ -410,3 +411,111 @@ def test_published_and_given_up_rows_are_deleted_after_their_time_and_waiting_on
     assert (early, due) == (0, 6)
     assert states() == {20: PENDING}
     assert DeadLetter.objects.count() == 1
+
+
+def test_the_outage_of_a_broker_while_rows_are_sent_one_by_one_is_an_outage(
+    database, shop, broker, monkeypatch
+) -> None:
+    """No row is blamed for it."""
+    for number in range(3):
+        leave(shop, number)
+    answers = iter([RuntimeError("no batch"), None, BrokerUnavailable("away")])
+
+    def failing(connection, messages, **options):
+        if (error := next(answers)) is not None:
+            raise error
+        return really_publish(connection, messages, **options)
+
+    monkeypatch.setattr(relay, "publish", failing)
+    with pytest.raises(BrokerUnavailable):
+        run(rounds=1)
+    monkeypatch.undo()
+
+    assert set(OutboxMessage.objects.values_list("attempts", "state")) == {(0, PENDING)}
+
+
+def test_a_row_that_is_refused_by_itself_says_why(database, shop, broker, monkeypatch) -> None:
+    with broker.client() as client:
+        client.set("no-list", "text")
+    good, bad = leave(shop, 1), leave(shop, 2, queue="no-list")
+    answers = iter([RuntimeError("no batch")])
+
+    def failing(connection, messages, **options):
+        if (error := next(answers, None)) is not None:
+            raise error
+        return really_publish(connection, messages, **options)
+
+    monkeypatch.setattr(relay, "publish", failing)
+    run(rounds=1)
+
+    good.refresh_from_db()
+    bad.refresh_from_db()
+    assert (good.state, bad.attempts) == (PUBLISHED, 1)
+    assert bad.last_error.startswith("Redis did not take it: WRONGTYPE")
+
+
+def test_a_cut_off_batch_that_expired_meanwhile_becomes_dead_letters(
+    database, shop, broker, monkeypatch
+) -> None:
+    leave(shop, 1, expires=60)
+    monkeypatch.setattr(relay, "publish", lambda *_, **__: 1 / 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(relay, "_publish", lambda *_, **__: 1 / 0)
+        with suppress(ZeroDivisionError):
+            run()
+    monkeypatch.undo()
+
+    (done,) = run(now=timezone.now() + timedelta(seconds=120))
+
+    assert (done.expired, done.sent) == (1, 0)
+    assert DeadLetter.objects.get().reason == Reason.EXPIRED
+
+
+def test_a_cut_off_batch_that_was_sent_before_it_expired_is_only_marked(
+    database, shop, broker, monkeypatch
+) -> None:
+    leave(shop, 1, expires=60)
+    with monkeypatch.context() as patch:
+        patch.setattr(relay, "_finish", lambda *_, **__: 1 / 0)
+        with suppress(ZeroDivisionError):
+            run()
+
+    (done,) = run(now=timezone.now() + timedelta(seconds=120))
+
+    assert (done.known, done.expired) == (1, 0)
+    assert (arrived(broker), DeadLetter.objects.count()) == ([1], 0)
+
+
+def test_a_row_that_somebody_deleted_while_it_was_refused_is_no_trouble(
+    database, shop, broker, monkeypatch
+) -> None:
+    row = leave(shop, 1)
+    refusal = PublishResult(refused={0: "no"})
+
+    def deletes(*_: Any, **__: Any) -> PublishResult:
+        OutboxMessage.objects.filter(pk=row.pk).delete()
+        return refusal
+
+    monkeypatch.setattr(relay, "publish", deletes)
+
+    assert [each.refused for each in run(rounds=1)] == [1]
+    assert DeadLetter.objects.count() == 0
+
+
+def test_headers_that_no_letter_can_hold_do_not_keep_a_row_from_being_buried(
+    database, shop, broker, monkeypatch
+) -> None:
+    row = leave(shop, 1, expires=10)
+    real, calls = letters.insert_letters, []
+
+    def refuses_headers(records, **options):
+        calls.append(records[0].message.headers)
+        if records[0].message.headers:
+            raise ValueError("message.headers is nested too deep")
+        return real(records, **options)
+
+    monkeypatch.setattr(letters, "insert_letters", refuses_headers)
+    run(now=timezone.now() + timedelta(seconds=11))
+
+    assert (len(calls), calls[1]) == (2, {})
+    assert DeadLetter.objects.get().task_id == row.task_id
