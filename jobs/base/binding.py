@@ -203,6 +203,30 @@ def check_queue(job_name: str, queue: str, app: Celery) -> None:
     )
 
 
+def check_using(job_name: str, using: str | None) -> None:
+    """Refuse a database whose outbox nobody relays: a job in it would wait for ever.
+
+    Raises:
+        PolicyError: with the databases that are relayed.
+    """
+    from django.db import DEFAULT_DB_ALIAS, connections
+
+    from jobs import conf
+
+    if using is not None and using not in connections:
+        raise PolicyError(
+            f"Cannot use using={using!r} on job {job_name}: DATABASES has no such name. It has "
+            f"{', '.join(sorted(connections))}."
+        )
+    relayed = conf.current().outbox_databases
+    alias = DEFAULT_DB_ALIAS if using is None else using
+    if alias not in relayed:
+        raise PolicyError(
+            f"Cannot use using={alias!r} on job {job_name}: the relay does not look into that database, it looks "
+            f"into {', '.join(relayed)}. Add it to JOBS_OUTBOX_DATABASES and migrate it."
+        )
+
+
 def name_of(job_class: type[Any]) -> str:
     """Return the name that a message calls a job by, before and after it has one."""
     return getattr(job_class, "name", None) or f"{job_class.__module__}.{job_class.__qualname__}"
@@ -235,7 +259,7 @@ def _check_whole(
         raise PolicyError(f"Cannot use the policies of job {name_of(job_class)}: {refused}") from None
     _check_templates(job_class, values)
     if app is not None:
-        _check_using(job_class, values["using"])
+        check_using(name_of(job_class), values["using"])
         if values["queue"] is not None:
             check_queue(name_of(job_class), values["queue"], app)
     return values
@@ -254,27 +278,6 @@ def _check_templates(job_class: type[Any], values: Mapping[str, Any]) -> None:
                 raise PolicyError(
                     f"Cannot use {name}={values[name]!r} on job {name_of(job_class)}: {refused}."
                 ) from None
-
-
-def _check_using(job_class: type[Any], using: str | None) -> None:
-    from django.db import connections
-
-    from jobs import conf
-
-    if using is None:
-        return
-    job = name_of(job_class)
-    if using not in connections:
-        raise PolicyError(
-            f"Cannot use using={using!r} on job {job}: DATABASES has no such name. It has "
-            f"{', '.join(sorted(connections))}."
-        )
-    relayed = conf.current().outbox_databases
-    if using not in relayed:
-        raise PolicyError(
-            f"Cannot use using={using!r} on job {job}: the relay does not look into that database, it looks into "
-            f"{', '.join(relayed)}. Add it to JOBS_OUTBOX_DATABASES and migrate it."
-        )
 
 
 def _signature_of_body(job_class: type[Any]) -> inspect.Signature | None:

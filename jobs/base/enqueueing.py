@@ -57,6 +57,8 @@ class Sending:
         queue = self.options.get("queue")
         if isinstance(queue, str) and not is_own:
             binding.check_queue(job.name, queue, job.app)
+        if self.using is not None:
+            binding.check_using(job.name, self.using)
         self._declare_exchange()
         self._make_error_links_a_list()
         self.task_id = self.task_id or uuid()
@@ -212,6 +214,9 @@ def enqueue_many(
     if job.app.conf.task_always_eager:
         batch = [_arguments(job, number, item) for number, item in enumerate(items)]
         return [job.apply_async(args, kwargs, using=using, **options) for args, kwargs in batch]
+    if using is not None:
+        # Before its transaction begins.
+        binding.check_using(job.name, using)
     database = using if using is not None else "default" if job.using is None else job.using
     # Before a transaction begins: a generator may take its time.
     batch = [_arguments(job, number, item) for number, item in enumerate(items)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -473,6 +474,34 @@ def test_the_transaction_of_another_database_decides_when_asked(
         assert waiting(broker) == []
 
     assert len(waiting(broker)) == 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_database_that_no_relay_looks_into_is_refused_where_the_job_is_sent(
+    app: Celery, broker: RedisServer, second_database: str, settings, many: bool
+) -> None:
+    """A job that is held there would wait for ever."""
+    settings.JOBS_OUTBOX_DATABASES = ("default",)
+    job: Any = app.task(base=Job, shared=False, name=f"base.unrelayed_{many}")(_next)
+
+    send = partial(job.enqueue_many, [(1,)]) if many else partial(job.apply_async, (1,), countdown=24 * 3600)
+
+    with pytest.raises(
+        PolicyError, match="the relay does not look into that database, it looks into default"
+    ):
+        send(using="orders")
+
+    assert OutboxMessage.objects.using("orders").count() == 0
+    assert waiting(broker) == []
+
+
+def test_a_job_of_the_default_database_is_refused_when_no_relay_looks_into_that(
+    app: Celery, second_database: str, settings
+) -> None:
+    settings.JOBS_OUTBOX_DATABASES = ("orders",)
+
+    with pytest.raises(PolicyError, match="using='default'"):
+        app.task(base=Job, shared=False, name="base.of_default")(_next)
 
 
 def test_a_broker_that_is_away_is_told_outside_a_transaction(lost_app: Celery) -> None:
