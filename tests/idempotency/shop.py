@@ -142,6 +142,22 @@ def broken(self: Any, number: int, order: int) -> str:
     return "sent"
 
 
+@app.task(base=KeyedJob, name="keys.deadly", bind=True)
+def deadly(self: Any, number: int) -> None:
+    """Take its process with it each time."""
+    note("begin", number, self.request.id)
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+@app.task(base=KeyedJob, name="keys.ordering", bind=True, atomic=True)
+def ordering(self: Any, number: int) -> None:
+    """Enqueue another job in its own transaction; fail the first time."""
+    outside.delay(number + 1 + self.request.retries)
+    if self.request.retries == 0:
+        raise ConnectionError("the relay is down")
+
+
 @app.task(name="keys.fence")
 def fence(path: str) -> None:
     Path(path).touch()

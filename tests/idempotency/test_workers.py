@@ -152,6 +152,35 @@ def test_row_47_an_attempt_that_died_after_it_had_sent_its_retry_is_not_run_besi
     assert attempts == ["0", "1"]
 
 
+def test_a_job_that_takes_its_process_with_it_runs_three_times_and_dies(place, numbers):
+    """Each hold publishes it anew, so that the agent's own count begins again; the ledger's does not."""
+    number = next(numbers)
+
+    task_id = place.send("keys.deadly", number)
+    wait_until(
+        lambda: [r for r in place.records() if r.task_id == task_id and r.kind == "death"],
+        seconds=120,
+        what="the death",
+    )
+    place.wait_until_idle(seconds=90)
+
+    deaths = [record for record in place.records() if record.task_id == task_id and record.kind == "death"]
+    assert [record.reason for record in deaths] == ["worker_lost"]
+    assert len([line for line in place.lines("begin") if line.number == number]) == 3
+    assert state_of(number) == LedgerState.FREE
+
+
+def test_what_an_atomic_body_enqueues_leaves_with_its_commit_only(place, numbers):
+    number = next(numbers)
+
+    place.send("keys.ordering", number)
+    wait_until(lambda: state_of(number + 2) == LedgerState.DONE, seconds=90, what="the job that was enqueued")
+    place.wait_until_idle(seconds=90)
+
+    assert place.effects()[number + 2] == 1
+    assert place.effects()[number + 1] == 0, "the first attempt was rolled back, and its job was sent"
+
+
 def die_with_children(place: KeyedPlace) -> None:
     """Its parent has been killed: end the rest of that worker, and start another."""
     assert place.worker is not None
