@@ -500,8 +500,10 @@ def test_a_job_of_the_default_database_is_refused_when_no_relay_looks_into_that(
 ) -> None:
     settings.JOBS_OUTBOX_DATABASES = ("orders",)
 
+    job: Any = app.task(base=Job, shared=False, name="base.of_default")(_next)
+
     with pytest.raises(PolicyError, match="using='default'"):
-        app.task(base=Job, shared=False, name="base.of_default")(_next)
+        job.delay(1)
 
 
 def test_a_broker_that_is_away_is_told_outside_a_transaction(lost_app: Celery) -> None:
