@@ -12,6 +12,12 @@ from jobs.core.words import GroupState
 from jobs.outbox.service import OutboxOverview
 from jobs.overview import Overview
 
+# By duty of runops; all others are relays.
+_NOT_DONE = {
+    "collector": "dead letters are not collected",
+    "operations": "replays and purges stand still",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -31,10 +37,47 @@ class Tile:
     unit: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """What runops does not do now, why, and since when. ``kind`` is a name in ``states.DUTY_MARKS``."""
+
+    kind: str
+    headline: str
+    words: str
+    since: datetime | None
+
+
+def standstill(overview: Overview, *, now: datetime) -> Standstill | None:
+    """Say what does not happen behind the page; None while all of it does."""
+    if not overview.undone:
+        return None
+    # Databases have a relay each, and one clause for all.
+    *first, last = dict.fromkeys(
+        _NOT_DONE.get(each.duty, "the outbox is not sent") for each in overview.undone
+    )
+    headline = f"{', '.join(first)}, and {last}" if first else last
+    since = min((each.since for each in overview.undone if each.since is not None), default=None)
+    if idle := [each for each in overview.undone if not each.trouble]:
+        seen = max((each.since for each in idle if each.since is not None), default=None)
+        of_it = f"; one did, and was last seen {times.ago(seen, now=now)}" if seen is not None else ""
+        words, kind = f"No runops does this{of_it}. Start one: manage.py runops.", "idle"
+    else:
+        trouble = overview.undone[0].trouble
+        said = visible(trouble.partition(": ")[2] or trouble, keep="")
+        words, kind = f"{said} It goes on by itself once it can.", "blocked"
+    return Standstill(kind, headline[:1].upper() + headline[1:], words, since)
+
+
 def sentence(overview: Overview, *, now: datetime) -> str:
     """Say what a tired person has to know first."""
     running = len(overview.operations)
     parts = [_deaths(overview, now=now)]
+    for each in overview.undone:
+        if each.duty == "collector" and each.since is None:
+            parts.insert(0, "No runops has run, so nobody collects what dies.")
+        elif each.duty == "collector" and each.since is not None:
+            lasting = times.span(max(0.0, (now - each.since).total_seconds()))
+            parts.insert(0, f"What died in the last {lasting} is not known here.")
     if overview.outbox.stuck:
         parts.append(f"{_count(overview.outbox.stuck, 'message is', 'messages are')} stuck in the outbox.")
     if running:

@@ -45,6 +45,11 @@ OUTBOX_MARKS: dict[str, Mark] = {
     "gave_up": Mark("Given up", "red", "stopped"),
     "published": Mark("Sent", "green", "done"),
 }
+# Of what runops does, when it does not.
+DUTY_MARKS: dict[str, Mark] = {
+    "blocked": Mark("Blocked", "red", "stopped"),
+    "idle": Mark("Not running", "red", "power"),
+}
 _REASON_LOOKS: dict[Reason, tuple[str, str]] = {
     Reason.RETRIES_EXHAUSTED: ("c-1", "retries"),
     Reason.FAILED: ("c-2", "failed"),
@@ -70,4 +75,5 @@ MARKS: dict[str, dict[str, Mark]] = {
     "group": GROUP_MARKS,
     "operation": OPERATION_MARKS,
     "outbox": OUTBOX_MARKS,
+    "duty": DUTY_MARKS,
 }

@@ -6,7 +6,9 @@ conditional UPDATE: of two that reach for an expired lease, one changes the row.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet
@@ -88,6 +90,33 @@ def acquire(*, duty: str, holder: str, seconds: float) -> HeldLease | None:
             return None
         token = Lease.objects.values_list("token", flat=True).get(duty=duty)
     return HeldLease(duty=duty, holder=holder, token=token, seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A duty that is not done, since when: ``trouble`` keeps its holder from it, or it has none."""
+
+    duty: str
+    trouble: str
+    since: datetime | None
+
+
+def undone(duties: Sequence[str]) -> list[Undone]:
+    """Return which of the duties are not done now, in their order; the database's clock decides."""
+    rows = {lease.duty: lease for lease in Lease.objects.filter(duty__in=duties)}
+    held = set(
+        Lease.objects.filter(duty__in=duties, expires_at__gt=Now())
+        .exclude(holder="")
+        .values_list("duty", flat=True)
+    )
+    found = []
+    for duty in duties:
+        row = rows.get(duty)
+        if duty not in held:
+            found.append(Undone(duty, "", row.renewed_at if row is not None else None))
+        elif row is not None and row.trouble:
+            found.append(Undone(duty, row.trouble, row.trouble_since))
+    return found
 
 
 def _from_now(seconds: float) -> Combinable:

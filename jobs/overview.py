@@ -8,13 +8,13 @@ from typing import Literal
 
 from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Value
 
-from jobs import search
+from jobs import conf, leases, search
 from jobs.core import query as core_query
 from jobs.core.words import GroupState, LetterState, OperationState
 from jobs.models import DeadLetter, FailureGroup, JobProgress, Operation
 from jobs.operations import Progress, progress
 from jobs.outbox import service as outbox
-from jobs.outbox.service import OutboxOverview
+from jobs.outbox.service import OutboxOverview, relay_duty_name
 from jobs.search.timeline import counted_by_bucket
 
 HOUR = timedelta(hours=1)
@@ -28,6 +28,8 @@ SHOWN_OPERATIONS = 5
 # A job that has told how far it is within so long is in progress.
 IN_PROGRESS = timedelta(minutes=5)
 SHOWN_IN_PROGRESS = 10
+# Duties of runops without which this page would say less than is true, or nothing that was asked happens.
+_DUTIES = ("collector", "operations")
 # SQLite joins at most 500 SELECTs with UNION ALL.
 _MOST_SELECTS = 400
 
@@ -70,6 +72,7 @@ class Tally:
 class Overview:
     """The figures. "Before" is the hour, or the day, before the last one."""
 
+    undone: list[leases.Undone]
     groups: list[FailingGroup]
     operations: list[OpenOperation]
     in_progress: list[JobProgress]
@@ -91,7 +94,7 @@ class Overview:
     @property
     def attention_count(self) -> int:
         """How many things need attention."""
-        return len(self.groups) + len(self.operations) + bool(self.outbox.stuck)
+        return bool(self.undone) + len(self.groups) + len(self.operations) + bool(self.outbox.stuck)
 
     @property
     def group_count(self) -> int:
@@ -113,7 +116,9 @@ def overview(*, now: datetime) -> Overview:
     by_state = search.group_states(everything)
     by_queue, by_task = _tallies("queue", now=now), _tallies("task", now=now)
     failing = _failing_groups(now=now)
+    relays = [relay_duty_name(using) for using in conf.current().outbox_databases]
     return Overview(
+        undone=leases.undone([*_DUTIES, *relays]),
         groups=failing,
         operations=operations,
         in_progress=_in_progress(now=now),

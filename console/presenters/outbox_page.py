@@ -156,13 +156,13 @@ def status(*, letters_href: str, addresses: dict[OutboxView, str], now: datetime
     return Status(
         overview=found,
         relay=running,
-        sentence=sentence(found, is_relay_running=running.is_running, now=now),
+        sentence=sentence(found, is_relay_sending=running.is_running and not running.trouble, now=now),
         notes=_notes(found, running, next((each for each in stuck if each.attempts), None), now=now),
         tiles=_tiles(found, letters_href=letters_href, addresses=addresses, now=now),
     )
 
 
-def sentence(overview: OutboxOverview, *, is_relay_running: bool, now: datetime) -> str:
+def sentence(overview: OutboxOverview, *, is_relay_sending: bool, now: datetime) -> str:
     """Say what a tired person has to know first."""
     if not overview.pending:
         if overview.held:
@@ -173,7 +173,7 @@ def sentence(overview: OutboxOverview, *, is_relay_running: bool, now: datetime)
         return "Nothing waits: every message of a committed transaction has been sent."
     wait = f"{count_of(overview.pending, 'message')} {'waits' if overview.pending == 1 else 'wait'}"
     if not overview.stuck:
-        by = ". The relay sends what is due within a second" if is_relay_running else ""
+        by = ". The relay sends what is due within a second" if is_relay_sending else ""
         return f"{wait} to be sent{by}."
     stuck = f"{wait}; {overview.stuck:,} of them {_is(overview.stuck)} stuck"
     if overview.stuck == overview.pending:
@@ -271,12 +271,14 @@ def _notes(
 
 def trouble_of(running: Relay, *, now: datetime) -> Notice:
     """Say what keeps the relay from sending; it tries again by itself."""
-    since = "" if running.trouble_since is None else f" since {times.ago(running.trouble_since, now=now)}"
+    lasting = ""
+    if running.trouble_since is not None:
+        lasting = f" for {times.span(max(0.0, (now - running.trouble_since).total_seconds()))}"
     words = visible(running.trouble.partition(": ")[2] or running.trouble, keep="")
     return Notice(
         "amber",
         "warning",
-        f"The relay cannot send{since.replace(' ago', '')}.",
+        f"The relay has been unable to send{lasting}.",
         f"{words} What waits here is sent by itself once it can.",
     )
 

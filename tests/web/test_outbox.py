@@ -110,7 +110,10 @@ def test_what_keeps_the_relay_from_sending_is_told_since_when(relay):
 
     for address in (OUTBOX, of(message)):
         text = page(address, client=client_of(VIEWER, login=uuid.uuid4().hex))
-        assert "The relay cannot send since 3 min. The broker at redis://mq:6379/0 does not answer." in text
+        assert (
+            "The relay has been unable to send for 3 min. The broker at redis://mq:6379/0 does not answer."
+            in text
+        )
         assert "What waits here is sent by itself once it can." in text
     assert "Due for 1 min and not sent yet." in text
 

@@ -9,6 +9,7 @@ import time_machine
 
 from jobs import overview as figures
 from jobs.core.words import GroupState, ItemState, LetterState, OperationState
+from jobs.models import Lease
 from tests.factories import NOW, make_group, make_item, make_letter, make_operation
 from tests.web.people import HTMX, href, operator, tags, viewer
 from tests.web.test_letters import query_of
@@ -20,6 +21,15 @@ pytestmark = pytest.mark.django_db
 def _at_night():
     with time_machine.travel(NOW, tick=False):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _runops() -> None:
+    """All duties are carried out; the leases are by the database's clock, which nothing freezes."""
+    for duty in ("collector", "operations", "relay"):
+        Lease.objects.create(
+            duty=duty, holder="runops@web-1:411", renewed_at=NOW, expires_at=NOW + timedelta(days=36_500)
+        )
 
 
 def fill(count: int, *, minutes: float = 1, queue: str = "critical", state=LetterState.DEAD, **fields):
@@ -41,6 +51,57 @@ def test_an_empty_store_says_that_nothing_is_dead():
     assert sentence(client) == "No job is dead, and none died in the last hour."
     text = tags(client.get("/")).text
     assert "Nothing that is new or came back has failed in the last 15 minutes" in text
+    assert "and runops does its work." in text
+
+
+def test_a_broker_that_is_away_is_told_before_everything_else():
+    big = fill(3)
+    trouble = "BrokerUnavailable: The broker at redis://mq:6379/0 does not answer. Trying again is safe."
+    Lease.objects.update(trouble=trouble, trouble_since=NOW - timedelta(seconds=20))
+
+    client = viewer()
+
+    assert sentence(client).startswith("What died in the last 20 s is not known here. All 3 jobs")
+    page = tags(client.get("/"))
+    assert [each["id"] for each in page.all("li", class_="attention-row")] == [
+        "standstill",
+        f"group-{big.pk}",
+    ]
+    assert (
+        "Blocked Dead letters are not collected, replays and purges stand still, and the outbox is not sent "
+        "The broker at redis://mq:6379/0 does not answer. Trying again is safe. It goes on by itself once it can."
+    ) in page.text
+    assert "2 things, worst first" in page.text
+
+
+def test_a_trouble_of_the_relay_alone_leaves_the_figures_whole():
+    Lease.objects.filter(duty="relay").update(trouble="BrokerUnavailable: It is away.", trouble_since=NOW)
+
+    client = viewer()
+
+    assert sentence(client) == "No job is dead, and none died in the last hour."
+    assert "Blocked The outbox is not sent It is away." in tags(client.get("/")).text
+
+
+def test_without_runops_the_overview_says_so_and_what_to_do():
+    Lease.objects.update(expires_at=NOW - timedelta(days=3650), renewed_at=NOW - timedelta(minutes=3))
+
+    client = viewer()
+
+    assert sentence(client).startswith("What died in the last 3 min is not known here.")
+    assert (
+        "No runops does this; one did, and was last seen 3 min ago. Start one: manage.py runops."
+        in tags(client.get("/")).text
+    )
+
+
+def test_a_site_that_never_ran_runops_does_not_say_that_nothing_died():
+    Lease.objects.all().delete()
+
+    client = viewer()
+
+    assert sentence(client).startswith("No runops has run, so nobody collects what dies.")
+    assert "Not running Dead letters are not collected" in tags(client.get("/")).text
 
 
 def test_the_sentence_counts_what_died_in_groups_that_still_fail():
