@@ -95,8 +95,11 @@ def close(app: Celery) -> None:
         consumer.stop()
         consumer._pubsub = None
         backend.client.connection_pool.disconnect()
-    # kombu's pools are of the process, and any application of the same broker has the same one.
-    pools.reset()
+    # kombu's pools are of the process, one a broker; an application that comes later gets another.
+    connection = app.connection_for_write()
+    for kind in (pools.producers, pools.connections):
+        kind[connection].force_close_all()
+        del kind[connection]
     app.close()
 
 
