@@ -53,7 +53,7 @@ def check_site(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[c
         found.append(
             checks.Error(
                 "The charts of the console need plotly.js, which its static files finder finds.",
-                hint=f"STATICFILES_FINDERS = [*STATICFILES_FINDERS, {FINDER!r}]",
+                hint=f"STATICFILES_FINDERS = {[*settings.STATICFILES_FINDERS, FINDER]!r}",
                 id="console.E004",
             )
         )

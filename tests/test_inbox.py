@@ -290,8 +290,12 @@ def test_a_broker_that_is_away_is_an_error_and_loses_nothing(settings):
         assert bodies(inbox.take(1, 1)) == [b"one"]
         server.stop()
 
-        with pytest.raises(BrokerUnavailable, match=r"failed while reading jobs\.dead"):
-            inbox.take(10, 0)
+        # The second try opens a connection, which fails with another error of kombu's.
+        for _ in range(2):
+            with pytest.raises(
+                BrokerUnavailable, match=r"failed while reading jobs\.dead: .*[^.]\. Nothing is lost"
+            ):
+                inbox.take(10, 0)
 
         server.start()
         taken = inbox.take(10, 1)

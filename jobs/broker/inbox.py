@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import redis
 from kombu import Connection, Consumer, Exchange, Queue
+from kombu.exceptions import OperationalError
 
 from jobs.agent.wire import DEAD_QUEUE
 from jobs.broker.connection import SOCKET_TIMEOUT_SECONDS
@@ -143,7 +144,8 @@ class Inbox:
         # Not kombu's recoverable errors as they are: its Redis transport lists KeyError among them.
         declared = (*self._connection.connection_errors, *self._connection.channel_errors)
         broken = (e for e in declared if not issubclass(e, LookupError | TypeError | ValueError))
-        return (redis.exceptions.RedisError, OSError, *broken)
+        # OperationalError is what opening a connection raises, whatever the transport.
+        return (redis.exceptions.RedisError, OperationalError, OSError, *broken)
 
     @contextlib.contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
@@ -153,7 +155,7 @@ class Inbox:
             # A half-read reply would answer the next command: never reuse what failed.
             self.close()
             raise BrokerUnavailable(
-                f"The broker {self._connection.as_uri()} failed while {doing} {DEAD_QUEUE}: {error}. "
+                f"The broker {self._connection.as_uri()} failed while {doing} {DEAD_QUEUE}: {str(error).rstrip('.')}. "
                 "Nothing is lost; it is tried again."
             ) from error
 

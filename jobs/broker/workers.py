@@ -63,7 +63,7 @@ def describe_workers(
     except errors as error:
         connection.collect()
         raise BrokerUnavailable(
-            f"The workers cannot be asked through {connection.as_uri()}: {error}. Trying again is safe."
+            f"The workers cannot be asked through {connection.as_uri()}: {str(error).rstrip('.')}. Trying again is safe."
         ) from error
     finally:
         app.close()
