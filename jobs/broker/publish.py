@@ -86,7 +86,8 @@ class Batch:
         is_base64 = channel.body_encoding == "base64"
         tags = _delivery_tags(len(self.messages))
         for position, message in enumerate(self.messages):
-            kind = (message.exchange, message.key, message.priority)
+            exchange = message.exchange
+            kind = (exchange, message.routing_key if exchange else message.queue, message.priority)
             try:
                 found = self._kinds.get(kind)
                 if found is None:
@@ -96,7 +97,11 @@ class Batch:
                 if not targets:
                     self.refused[position] = no_queue(message)
                     continue
-                payload = self._payload(channel, message, routing, next(tags), is_base64)
+                if is_base64 and type(message.headers) is JSONText:
+                    # Nearly all of them, so without another call.
+                    payload = _copied(message, routing, next(tags))
+                else:
+                    payload = self._payload(channel, message, routing, next(tags), is_base64)
                 if payloads is not None:
                     payloads.append(payload)
                 else:
@@ -127,10 +132,7 @@ class Batch:
 
     @staticmethod
     def _payload(channel: Any, message: Outgoing, routing: str, tag: str, is_base64: bool) -> str:
-        if not is_base64:
-            message = message.opened()
-        if type(message.headers) is JSONText:
-            return _copied(message, routing, tag)
+        message = message.opened()
         if is_base64 and _ROUTING_PROPERTIES.isdisjoint(message.properties):
             return _written(message, routing, tag)
         prepared = prepare(channel, message)
