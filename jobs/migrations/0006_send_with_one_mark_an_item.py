@@ -8,11 +8,12 @@ from django.utils import timezone
 
 def keep_unfinished_batches(apps, schema_editor):
     """Give batches that a crash cut off their row, so that they are finished as before."""
-    items = apps.get_model("jobs", "OperationItem").objects.filter(state="sending")
+    alias = schema_editor.connection.alias
+    items = apps.get_model("jobs", "OperationItem").objects.using(alias).filter(state="sending")
     batches = (
         items.order_by().values("operation", "batch").annotate(first=Min("id"), last=Max("id"))
     )
-    apps.get_model("jobs", "OperationBatch").objects.bulk_create(
+    apps.get_model("jobs", "OperationBatch").objects.using(alias).bulk_create(
         apps.get_model("jobs", "OperationBatch")(
             operation_id=row["operation"],
             number=row["batch"],

@@ -18,7 +18,7 @@ COPY_BACK = """
 
 
 def in_batches(apps, schema_editor, statement):
-    letters = apps.get_model('jobs', 'DeadLetter').objects
+    letters = apps.get_model('jobs', 'DeadLetter').objects.using(schema_editor.connection.alias)
     span = letters.aggregate(first=Min('id'), last=Max('id'))
     if span['first'] is None:
         return
