@@ -17,7 +17,7 @@ def ceiling(attempt: int, *, base: float, factor: float, cap: float) -> float:
     """
     if base <= 0 or cap <= 0:
         return 0.0
-    if factor > 1 and attempt * math.log(factor) >= math.log(cap / base):
+    if factor > 1 and attempt * math.log(factor) >= math.log(cap) - math.log(base):
         return float(cap)
     return float(min(cap, base * factor**attempt))
 

@@ -37,6 +37,11 @@ def test_the_edges_of_the_policies_have_a_longest_wait(
     assert ceiling(200, base=base, factor=factor, cap=cap) == expected
 
 
+def test_a_base_that_is_hardly_above_nothing_overflows_nothing() -> None:
+    assert ceiling(10_000, base=5e-324, factor=100, cap=86_400) == 86_400
+    assert ceiling(400, base=5e-324, factor=1.5, cap=86_400) < 1e-200
+
+
 def test_a_wait_is_anything_from_nothing_to_the_longest() -> None:
     for attempt, longest in ((0, 1), (3, 64), (9, 300)):
         assert delay(attempt, base=1, factor=4, cap=300, uniform=least) == 0
