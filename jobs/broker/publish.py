@@ -200,7 +200,15 @@ def open_channel(connection: Connection) -> Any:
         BrokerUnavailable: when the broker does not answer; the caller comes back later.
     """
     with _translated(connection, "cannot be reached"):
-        connection.connect()
+        # Each address once, without a pause: kombu's connect() sleeps for two seconds and tries again, and
+        # this runs at the commit of a request.
+        connection.ensure_connection(
+            max_retries=max(0, len(connection.alt) - 1),
+            interval_start=0,
+            interval_step=0,
+            interval_max=0,
+            reraise_as_library_errors=False,
+        )
         return connection.default_channel
 
 

@@ -279,6 +279,19 @@ def test_row_89_a_broker_that_is_down_raises_nothing_and_keeps_the_row(database,
     assert len([r for r in caplog.records if "stay in the outbox" in r.message]) == 1
 
 
+def test_not_even_the_first_request_after_the_broker_went_away_waits_for_it(
+    database, settings, monkeypatch
+) -> None:
+    settings.BROKER_URL = f"redis://127.0.0.1:{free_port()}/0"
+    slept: list[float] = []
+    monkeypatch.setattr("kombu.utils.functional.sleep", slept.append)
+
+    with transaction.atomic():
+        enqueue(create(settings.BROKER_URL), 1)
+
+    assert (states(), slept) == ({1: PENDING}, [])
+
+
 def test_while_the_broker_is_known_to_be_down_rows_are_the_relays_at_once(database, settings) -> None:
     settings.BROKER_URL = f"redis://127.0.0.1:{free_port()}/0"
     shop = create(settings.BROKER_URL)
