@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 # What any one wait is cut to: a day. A job that should wait longer should be scheduled.
 LONGEST_WAIT_SECONDS = 86_400.0
+# e to this power is still a float.
+_LARGEST_EXPONENT = 700.0
 
 
 def ceiling(attempt: int, *, base: float, factor: float, cap: float) -> float:
@@ -17,8 +19,10 @@ def ceiling(attempt: int, *, base: float, factor: float, cap: float) -> float:
     """
     if base <= 0 or cap <= 0:
         return 0.0
-    if factor > 1 and attempt * math.log(factor) >= math.log(cap) - math.log(base):
-        return float(cap)
+    growth = attempt * math.log(factor)
+    if growth > _LARGEST_EXPONENT:
+        # Beyond a float, and yet the product need not be: the base may be hardly above zero.
+        return float(cap) if growth + math.log(base) >= math.log(cap) else math.exp(growth + math.log(base))
     return float(min(cap, base * factor**attempt))
 
 

@@ -39,7 +39,8 @@ def test_the_edges_of_the_policies_have_a_longest_wait(
 
 def test_a_base_that_is_hardly_above_nothing_overflows_nothing() -> None:
     assert ceiling(10_000, base=5e-324, factor=100, cap=86_400) == 86_400
-    assert ceiling(400, base=5e-324, factor=1.5, cap=86_400) < 1e-200
+    assert 0 < ceiling(160, base=5e-324, factor=100, cap=86_400) < 1
+    assert 0 < ceiling(400, base=5e-324, factor=1.5, cap=86_400) < 1e-200
 
 
 def test_a_wait_is_anything_from_nothing_to_the_longest() -> None:
