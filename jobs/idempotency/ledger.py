@@ -154,12 +154,16 @@ class Ledger:
             *self._unchanged(row),
         )
 
-    def complete(self, token: int, result: str | None) -> bool:
-        """Write down that the holder of ``token`` is done; return False when it holds the key no longer."""
+    def complete(self, token: int, result: str | None, *, ago_seconds: float = 0.0) -> bool:
+        """Write down that the holder of ``token`` is done; return False when it holds the key no longer.
+
+        ``ago_seconds`` is how long ago that was.
+        """
         now, now_values = self._moment()
+        end, end_values = self._moment(-ago_seconds) if ago_seconds else (now, now_values)
         return self._update(
-            f"state = %s, result = %s, lease_expires_at = NULL, completed_at = {now}, updated_at = {now}",
-            [LedgerState.DONE.value, result, *now_values, *now_values],
+            f"state = %s, result = %s, lease_expires_at = NULL, completed_at = {end}, updated_at = {now}",
+            [LedgerState.DONE.value, result, *end_values, *now_values],
             *self._held(token),
         )
 

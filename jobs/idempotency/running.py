@@ -20,7 +20,7 @@ from jobs.core.claims import MAX_TAKEOVERS, AlreadyDone, Claimant, Hold, RanOut,
 from jobs.core.cleaning import clean_name
 from jobs.errors import HeldBack, LeaseRanOut, PermanentError, StaleAttempt
 from jobs.idempotency import results
-from jobs.idempotency.heartbeat import Errand, heart
+from jobs.idempotency.heartbeat import Errand, HeldLease, heart
 from jobs.idempotency.ledger import Claim, Clock, Ledger
 
 logger = logging.getLogger(__name__)
@@ -196,6 +196,15 @@ class _Run:
         )
         held = None if self.ledger.connection.in_atomic_block else heart().hold(claim)
         try:
+            return self._run_held(claim, held, body)
+        finally:
+            # Also when a time limit's signal struck between two lines: a lease that is extended and belongs
+            # to no job would hold its key for as long as this process lives.
+            if held is not None:
+                heart().let_go(held)
+
+    def _run_held(self, claim: Claim, held: HeldLease | None, body: Callable[[], Any]) -> Any:
+        try:
             result = body()
         except BaseException:
             if held is not None:
@@ -208,11 +217,8 @@ class _Run:
         except BaseException:
             # A time limit's signal may strike here as well; the body is done all the same.
             with contextlib.suppress(*_AWAY):
-                claim.ledger.complete(token, text)
+                claim.ledger.complete(claim.token, text)
             raise
-        finally:
-            if held is not None:
-                heart().let_go(held)
         if not is_mine:
             self._lost(claim, text)
         return result
@@ -354,8 +360,11 @@ class _Run:
             time.sleep(RECORD_PAUSE_SECONDS)
 
     def _record_later(self, claim: Claim, text: str | None) -> None:
+        ended = time.monotonic()
+
         def write() -> None:
-            if not claim.ledger.complete(claim.token, text):
+            # As of its end: how long jobs run is read from there.
+            if not claim.ledger.complete(claim.token, text, ago_seconds=time.monotonic() - ended):
                 self._look_who_has_it(claim, text)
 
         heart().send(

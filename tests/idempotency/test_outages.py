@@ -7,14 +7,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
 from django.db import connection
 
+from jobs.core.claims import Claimant
 from jobs.core.words import LedgerState
 from jobs.errors import HeldBack
 from jobs.idempotency import running, sent_attempt
+from jobs.idempotency.heartbeat import heart
+from jobs.idempotency.ledger import Ledger
 from tests.idempotency.copies import KEY, TASK, Body, Elsewhere, copy, expire, record
 from tests.postgres import default_database
 from tests.servers import free_port, wait_until
@@ -276,6 +280,34 @@ def test_a_time_limit_that_strikes_while_the_record_is_written_does_not_undo_the
     again = Body("again")
     assert copy(again, attempt=1) == "sent"
     assert again.runs == 0
+
+
+def test_a_time_limit_that_strikes_right_after_the_body_leaves_no_lease_that_lives_for_ever(
+    database, monkeypatch
+):
+    """Every other job with the key would be held back for as long as this process lives."""
+
+    class TooLate(Exception):
+        pass
+
+    def struck(self, result):  # type: ignore[no-untyped-def]
+        raise TooLate
+
+    monkeypatch.setattr(running._Run, "_encoded", struck)
+    with pytest.raises(TooLate):
+        copy(Body())
+
+    assert not heart()._leases
+
+
+def test_a_completion_that_is_written_late_says_when_the_job_ended(database):
+    """Preflight compares how long jobs run with the broker's timeout: an outage is no runtime."""
+    ledger = Ledger(using="default", task=TASK, key=KEY)
+    token = ledger.insert(Claimant("a", 0), holder="here:1", lease_seconds=60)
+
+    assert ledger.complete(token, None, ago_seconds=1_500)
+
+    assert record().updated_at - record().completed_at == timedelta(seconds=1_500)
 
 
 def test_many_jobs_share_one_thread(database):
