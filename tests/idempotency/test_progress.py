@@ -8,8 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from jobs.idempotency import end_progress, progress, record_progress
-from jobs.idempotency.heartbeat import heart
+from jobs.idempotency import end_progress, heartbeat, progress, record_progress
 from jobs.models import JobProgress
 from tests.idempotency.copies import TASK, copy
 from tests.servers import wait_until
@@ -174,14 +173,13 @@ def test_numbers_and_notes_that_no_column_takes_are_cut(database):
 def test_the_thread_gives_its_connection_back_when_it_is_idle(database, monkeypatch):
     monkeypatch.setattr("jobs.idempotency.heartbeat.IDLE_SECONDS", 0.2)
     closed: list[set[str]] = []
-    monkeypatch.setattr("jobs.idempotency.heartbeat._close", lambda aliases: closed.append(set(aliases)))
+    close = heartbeat._close
+    monkeypatch.setattr(heartbeat, "_close", lambda aliases: (closed.append(set(aliases)), close(aliases)))
 
     tell(1)
     wait_for(1)
 
     wait_until(lambda: {"default"} in closed, what="the connection to be closed")
-    monkeypatch.undo()
-    heart().stop()
 
 
 def test_a_line_within_a_test_transaction_is_no_trouble(database):
