@@ -14,6 +14,7 @@ from console.presenters.letter_life import Entry, published_by
 from console.presenters.letter_story import Notice, when
 from console.presenters.message_view import Fact
 from console.presenters.plain import count_of, visible
+from jobs.core.words import LetterState
 from jobs.models import DeadLetter, OutboxMessage
 from jobs.outbox import service
 from jobs.outbox.service import OutboxView
@@ -133,11 +134,14 @@ def _gave_up(message: OutboxMessage, letter: DeadLetter | None, error: str, *, n
         why = f"The broker's last words: {error}." if error else ""
     if letter is None:
         return Notice("red", "stopped", headline, f"{why} Its dead letter is not here any more.".strip())
+    what = "It is a dead letter now: replay that once the cause is gone."
+    if letter.state != LetterState.DEAD:
+        what = f"It became a dead letter, which is {letter.state} now."
     return Notice(
-        "red",
-        "stopped",
+        "green" if letter.state == LetterState.RESOLVED else "red",
+        "done" if letter.state == LetterState.RESOLVED else "stopped",
         headline,
-        f"{why} It is a dead letter now: replay that once the cause is gone.".strip(),
+        f"{why} {what}".strip(),
         href=f"letter:{letter.uuid}",
         link_text=f"Open letter {letter.short_id}",
     )

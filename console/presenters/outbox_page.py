@@ -31,7 +31,7 @@ _FILTER_WORDS: dict[OutboxView, str] = {
     OutboxView.WAITING: "Messages to be sent as soon as the broker takes them, the longest waiting first.",
     OutboxView.STUCK: "Due for more than a minute, or refused by the broker. They are tried again by themselves.",
     OutboxView.HELD: "Their job starts so late that a broker would hand it out twice; sent when it is due.",
-    OutboxView.GAVE_UP: "Refused too often, or expired before they could be sent. Each is a dead letter now.",
+    OutboxView.GAVE_UP: "Refused too often, or expired before they could be sent. Each became a dead letter.",
     OutboxView.PUBLISHED: "Handed to the broker, newest first; kept for a while so that a lost job can be found.",
 }
 _WHEN_HEADS: dict[OutboxView, str] = {
@@ -165,11 +165,19 @@ def status(*, letters_href: str, addresses: dict[OutboxView, str], now: datetime
 def sentence(overview: OutboxOverview, *, is_relay_sending: bool, now: datetime) -> str:
     """Say what a tired person has to know first."""
     if not overview.pending:
+        given_up = ""
+        if overview.gave_up:
+            was = "was" if overview.gave_up == 1 else "were"
+            given_up = (
+                f" {count_of(overview.gave_up, 'message')} {was} given up and {_given_up(overview.gave_up)}."
+            )
         if overview.held:
             return (
                 f"Nothing waits to be sent; {count_of(overview.held, 'message')} {_is(overview.held)} held "
-                f"until {'its job is' if overview.held == 1 else 'their jobs are'} due."
+                f"until {'its job is' if overview.held == 1 else 'their jobs are'} due.{given_up}"
             )
+        if given_up:
+            return f"Nothing waits to be sent.{given_up}"
         return "Nothing waits: every message of a committed transaction has been sent."
     wait = f"{count_of(overview.pending, 'message')} {'waits' if overview.pending == 1 else 'wait'}"
     if not overview.stuck:
@@ -439,7 +447,7 @@ def empty(view: OutboxView, found: Status, *, text: str, path: str) -> Empty:
         OutboxView.WAITING: (
             "Nothing waits",
             "A job that is enqueued inside a transaction is written here with it, and leaves within a second of "
-            "its commit. It stays only while the broker does not take it. Everything has been sent.",
+            "its commit. It stays only while the broker does not take it.",
         ),
         OutboxView.STUCK: (
             "Nothing is stuck",
@@ -493,7 +501,7 @@ def _second_line(message: OutboxMessage) -> str:
 def _given_up(number: int) -> str:
     if not number:
         return "no message was refused too often"
-    return "a dead letter now" if number == 1 else "dead letters now"
+    return "became a dead letter" if number == 1 else "became dead letters"
 
 
 def _is(number: int) -> str:

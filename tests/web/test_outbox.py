@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from console.presenters import outbox_page
 from jobs.audit import Actor
-from jobs.core.words import OutboxState, Reason
+from jobs.core.words import LetterState, OutboxState, Reason
 from jobs.models import AuditEntry, Lease, OutboxMessage
 from jobs.outbox import service
 from jobs.roles import OPERATOR, VIEWER
@@ -90,6 +90,15 @@ def test_a_refusal_is_named_though_older_messages_were_not_refused(relay):
     refused()
 
     assert f"The broker refused send_receipt 3 times. {ERROR}" in page()
+
+
+def test_what_was_given_up_is_not_called_sent(relay):
+    given_up()
+
+    text = page()
+
+    assert "Nothing waits to be sent. 1 message was given up and became a dead letter." in text
+    assert "has been sent" not in text
 
 
 def test_a_message_that_nobody_has_sent_for_a_minute_is_stuck(relay):
@@ -263,6 +272,16 @@ def test_a_message_that_was_given_up_leads_to_its_dead_letter(relay):
 
     assert href(response, f"Open letter {letter.short_id}") == reverse("console:letter", args=[letter.uuid])
     assert "It was given up: replay its dead letter instead." in tags(response).text
+
+
+def test_a_message_whose_letter_was_replayed_is_not_called_dead(relay):
+    message = given_up()
+    make_letter(task_id=message.task_id, reason=Reason.PUBLISH_FAILED, state=LetterState.RESOLVED)
+
+    text = page(of(message))
+
+    assert "It became a dead letter, which is resolved now." in text
+    assert "It is a dead letter now" not in text
 
 
 def test_a_message_that_expired_says_that_it_was_not_refused(relay):
