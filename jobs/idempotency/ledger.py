@@ -18,9 +18,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models import DateTimeField, Value
-from django.db.models.constants import OnConflict
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from jobs.core.claims import MAX_TAKEOVERS, Claimant, KeyState
 from jobs.core.words import LedgerState
@@ -231,12 +229,11 @@ class Ledger:
             if later_seconds is None:
                 return "STATEMENT_TIMESTAMP()", []
             return "STATEMENT_TIMESTAMP() + make_interval(secs => %s)", [later_seconds]
-        if self._now is None and self.connection.vendor == "sqlite":
+        if self._now is None:
             if later_seconds is None:
                 return f"{_SQLITE_NOW})", []
             return f"{_SQLITE_NOW}, %s)", [f"{later_seconds:+.3f} seconds"]
-        moment = timezone.now() if self._now is None else self._now()
-        moment += timedelta(seconds=later_seconds or 0)
+        moment = self._now() + timedelta(seconds=later_seconds or 0)
         return "%s", [self.connection.ops.adapt_datetimefield_value(moment)]
 
     def _insert(self, marks: list[str], values: list[Any], *, waits_for_disk: bool) -> bool:
@@ -246,13 +243,11 @@ class Ledger:
         if self.connection.vendor == "postgresql" and not waits_for_disk:
             # For this statement's own transaction, without a round trip of its own.
             turn += " AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
-        # SQLite's own INSERT OR IGNORE would hide every other constraint's error too.
-        if self.connection.vendor in ("postgresql", "sqlite"):
-            verb, suffix = "INSERT INTO", "ON CONFLICT DO NOTHING"
-        else:
-            verb = ops.insert_statement(on_conflict=OnConflict.IGNORE)
-            suffix = ops.on_conflict_suffix_sql([], OnConflict.IGNORE, [], [])
-        sql = f"{verb} {self._table} ({columns}) SELECT {', '.join(marks)} WHERE {turn} {suffix}"
+        # Not Django's own form for SQLite, INSERT OR IGNORE, which hides every other constraint's error too.
+        sql = (
+            f"INSERT INTO {self._table} ({columns}) SELECT {', '.join(marks)} WHERE {turn}"
+            " ON CONFLICT DO NOTHING"
+        )
         return self._run(sql, [*values, *turn_values]) == 1
 
     def _update(self, changes: str, values: list[Any], condition: str, terms: list[Any]) -> bool:

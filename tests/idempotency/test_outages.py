@@ -16,9 +16,10 @@ from django.db import connection
 from jobs.core.claims import Claimant
 from jobs.core.words import LedgerState
 from jobs.errors import HeldBack
-from jobs.idempotency import running, sent_attempt
+from jobs.idempotency import end_progress, record_progress, running, sent_attempt
 from jobs.idempotency.heartbeat import heart
 from jobs.idempotency.ledger import Ledger
+from jobs.models import JobProgress
 from tests.idempotency.copies import KEY, TASK, Body, Elsewhere, copy, expire, record
 from tests.postgres import default_database
 from tests.servers import free_port, wait_until
@@ -236,6 +237,19 @@ def test_a_retry_that_cannot_be_noted_is_told_and_breaks_nothing(server, caplog)
     sent_attempt(task=TASK, key=KEY, task_id="a", attempt=1, using="default")
 
     assert "could not note that attempt 1 was sent" in caplog.text
+
+
+def test_progress_that_cannot_be_brought_up_to_date_at_the_end_is_told(server, caplog):
+    record_progress(task=TASK, task_id="a", worker="w", done=1, total=2)
+    wait_until(JobProgress.objects.exists, what="the line")
+    be_impatient()
+    server.go_away()
+
+    end_progress(task_id="a", is_done=True)
+
+    assert "its progress could not be brought up to date" in caplog.text
+    server.come_back_to_the_test()
+    assert JobProgress.objects.get().done == 1
 
 
 def test_the_heartbeat_survives_a_database_that_goes_and_comes_back(server, caplog):
