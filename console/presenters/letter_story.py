@@ -241,7 +241,8 @@ def _death_sentence(letter: DeadLetter, death: Death, at: str) -> str:  # noqa: 
     error = _error_name(death)
     worker = f" on {_short(death.worker)}" if death.worker else ""
     ran = f" after running {duration(seconds)}" if (seconds := _ran_seconds(death)) is not None else ""
-    message = f": {_short(death.error, _TEXT_LIMIT)}" if death.error else ""
+    # A full stop follows it.
+    message = f": {_short(death.error, _TEXT_LIMIT).rstrip('.')}" if death.error else ""
     match Reason(death.reason):
         case Reason.FAILED:
             attempt = f" on attempt {death.attempt + 1}" if death.attempt else ""

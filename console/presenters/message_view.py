@@ -11,6 +11,7 @@ from console.presenters.arguments_view import Holder, content_of
 from console.presenters.letter_life import published_by
 from console.presenters.plain import count_of, duration, short_task, visible
 from jobs.core import masking
+from jobs.core.words import Reason
 from jobs.models import OutboxMessage
 
 _VALUE_LIMIT = 300
@@ -100,6 +101,8 @@ def _published(holder: Holder, headers: dict[str, Any]) -> Fact:
     by = published_by(headers.get("origin"))
     if holder.published_at is None and isinstance(holder, OutboxMessage):
         return Fact("Published", f"not yet{', written ' + by if by else ''}")
+    if holder.published_at is None and getattr(holder, "reason", "") == Reason.PUBLISH_FAILED:
+        return Fact("Published", f"never{', written ' + by if by else ''}")
     if holder.published_at is None:
         return Fact("Published", f"time not known{', ' + by if by else ''}", is_quiet=not by)
     return Fact("Published", by, at=holder.published_at)

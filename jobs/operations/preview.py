@@ -262,9 +262,9 @@ def _with_key(near: QuerySet[DeadLetter], scope: str, already_done: int) -> list
         Check(
             Level.INFO,
             f"{number:,} {scope}{'has' if is_one else 'have'} an idempotency key and no completed run:"
-            f" {'it' if is_one else 'they'} will run.",
-            f"{'Its key is' if is_one else 'Their keys are'} sent along, and of jobs with one key one runs."
-            " What a failed attempt did outside, the ledger cannot see.",
+            f" {'it will run' if is_one else 'each key runs once'}.",
+            f"{'Its key is' if is_one else 'Their keys are'} sent along; of letters with the same key one runs and"
+            " the others end as already done. What a failed attempt did outside, the ledger cannot see.",
         )
     ]
 

@@ -217,7 +217,10 @@ def test_before_a_replay_the_page_says_what_will_do_nothing_and_what_will_run(cl
 
     assert "2 are already done. The idempotency ledger has their keys as done. A replay runs nothing:" in text
     assert "1 has an idempotency key and no completed run: it will run." in text
-    assert "of jobs with one key one runs. What a failed attempt did outside, the ledger cannot see." in text
+    assert (
+        "of letters with the same key one runs and the others end as already done. What a failed attempt did outside, the ledger cannot see."
+        in text
+    )
     assert "Replay 3 letters" in text
     assert "no idempotency key" not in text
 

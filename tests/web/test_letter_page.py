@@ -442,3 +442,13 @@ def test_of_a_replay_of_many_only_the_start_is_told_on_each_letter(client: Clien
 
     assert f"Started the replay of 9 letters Mara, 4 min ago , in operation {replay.pk}" in text
     assert "Paused it" not in text
+
+
+def test_a_job_that_never_left_the_outbox_was_published_never() -> None:
+    letter = make_letter(reason=Reason.PUBLISH_FAILED, published_at=None, death=False)
+    make_death(letter, reason=Reason.PUBLISH_FAILED, error="Not published in 8 tries. No queue is bound.")
+
+    text = page(client_of(person()), letter)
+
+    assert "Published never" in text
+    assert "No queue is bound. It was given up" in text

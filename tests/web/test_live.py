@@ -170,6 +170,16 @@ def test_the_answer_to_a_poll_brings_the_undo_along(client: Client, purge: Opera
     assert "2 letters purged." in text_of(answer)
 
 
+def test_the_answer_to_a_poll_counts_the_dead_letters_of_the_side_bar_anew(
+    client: Client, purge: Operation
+) -> None:
+    make_letter()
+
+    answer = client.get(reverse("console:operation", args=[purge.pk]), **HTMX).content.decode()
+
+    assert re.search(r'id="dead-count"\s+hx-swap-oob="true">1</span>', answer)
+
+
 def test_no_undo_is_offered_later_or_for_nothing(client: Client, purge: Operation) -> None:
     address = reverse("console:operation", args=[purge.pk])
     Operation.objects.update(ended_at=NOW - timedelta(minutes=57))
