@@ -11,7 +11,7 @@ from console.presenters.arguments_view import Holder, content_of
 from console.presenters.letter_life import published_by
 from console.presenters.plain import count_of, duration, short_task, visible
 from jobs.core import masking
-from jobs.core.words import Reason
+from jobs.core.words import OutboxState, Reason
 from jobs.models import OutboxMessage
 
 _VALUE_LIMIT = 300
@@ -100,7 +100,8 @@ def tasks_of(signatures: Any) -> list[str]:
 def _published(holder: Holder, headers: dict[str, Any]) -> Fact:
     by = published_by(headers.get("origin"))
     if holder.published_at is None and isinstance(holder, OutboxMessage):
-        return Fact("Published", f"not yet{', written ' + by if by else ''}")
+        when = "never" if holder.state == OutboxState.GAVE_UP else "not yet"
+        return Fact("Published", f"{when}{', written ' + by if by else ''}")
     if holder.published_at is None and getattr(holder, "reason", "") == Reason.PUBLISH_FAILED:
         return Fact("Published", f"never{', written ' + by if by else ''}")
     if holder.published_at is None:

@@ -89,7 +89,8 @@ def _note(
     is_relay_running: bool,
     now: datetime,
 ) -> Notice:
-    error = outbox_page.error_of(message)
+    # A full stop follows it.
+    error = outbox_page.error_of(message).rstrip(".")
     match kind:
         case OutboxView.PUBLISHED:
             at = f" {when(message.published_at, now)}" if message.published_at else ""
@@ -170,13 +171,15 @@ def _why_not(kind: OutboxView, letter: DeadLetter | None) -> str:
 def _history(message: OutboxMessage, kind: OutboxView, *, now: datetime) -> list[Entry]:
     headers = message.headers if isinstance(message.headers, dict) else {}
     to = f"to queue {visible(message.queue[:120], keep='')}" if message.queue else ""
+    in_one = "" if kind == OutboxView.HELD else "in a transaction"
     entries = [
         Entry(
             message.created_at,
             "pencil",
             "plain",
             "Written",
-            ", ".join(part for part in ("in a transaction", published_by(headers.get("origin"))) if part),
+            # What is held was written with a transaction or without one; the row does not tell.
+            ", ".join(part for part in (in_one, published_by(headers.get("origin"))) if part),
             detail=to,
         )
     ]

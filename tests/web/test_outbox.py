@@ -270,6 +270,8 @@ def test_a_message_that_was_given_up_leads_to_its_dead_letter(relay):
 
     response = viewer().get(of(message))
 
+    assert f"{ERROR}. It is a dead letter now" in tags(response).text
+    assert "Published never, written by web-1" in tags(response).text
     assert href(response, f"Open letter {letter.short_id}") == reverse("console:letter", args=[letter.uuid])
     assert "It was given up: replay its dead letter instead." in tags(response).text
 
