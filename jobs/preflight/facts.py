@@ -55,6 +55,8 @@ class ApplicationFacts:
     keeps_results_on_broker: bool = False
     # Why limits over the whole fleet cannot be kept, and what to set; empty when they can.
     limits_problem: str = ""
+    # The prefix of Celery's settings in the project's own, "CELERY" in most Django projects; empty for none.
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ def application_facts(
         other_broker=_other_broker(connection, settings),
         keeps_results_on_broker=_keeps_results_on_broker(app, connection),
         limits_problem=missing_redis(),
+        namespace=str(getattr(app, "namespace", None) or ""),
     )
 
 

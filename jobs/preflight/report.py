@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -13,6 +14,8 @@ from jobs.preflight.findings import Finding, Level, count, worst_first
 
 WIDTH = 100
 _TEXT_LIMIT = 4_000
+# As the lines to set write them: broker_transport_options = {…}
+_CELERY_SETTING = re.compile(r"\b((?:accept|broker|result|task|worker)_[a-z_]+) = ")
 
 
 def text(facts: Facts, findings: Sequence[Finding]) -> str:
@@ -34,6 +37,8 @@ def text(facts: Facts, findings: Sequence[Finding]) -> str:
     passed = [finding for finding in findings if finding.level is Level.OK]
     if passed:
         blocks.append("\n".join(block for finding in passed for block in lines_of([finding])))
+    if note := note_of_names(application.namespace, findings):
+        blocks.append(note)
     blocks.append(tally(findings))
     return clean("\n\n".join(blocks))
 
@@ -41,6 +46,19 @@ def text(facts: Facts, findings: Sequence[Finding]) -> str:
 def lines_of(findings: Iterable[Finding]) -> list[str]:
     """Return one block a finding: its level and name, what was found, why, and what to set."""
     return [_block(finding) for finding in findings]
+
+
+def note_of_names(namespace: str, findings: Iterable[Finding]) -> str:
+    """Return how the names of Celery's settings are written here; empty where nothing has to be set by them.
+
+    A line that is copied into Django's settings without the prefix does nothing, and nothing says so.
+    """
+    names = (name for finding in findings for name in _CELERY_SETTING.findall(finding.set))
+    if not namespace or (name := next(names, "")) == "":
+        return ""
+    return (
+        f"In this project {name} is written {namespace}_{name.upper()}, and so are Celery's other settings."
+    )
 
 
 def tally(findings: Sequence[Finding]) -> str:

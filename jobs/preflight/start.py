@@ -12,6 +12,7 @@ from django.db import connections
 from jobs.errors import BrokerUnavailable
 from jobs.preflight import gather_application, inspection, report
 from jobs.preflight.checks import check
+from jobs.preflight.facts import ApplicationFacts
 from jobs.preflight.findings import Finding, refusing
 from jobs.preflight.mode import Mode, mode
 
@@ -60,19 +61,20 @@ def examine(
         # The pool's processes must not inherit it.
         connections.close_all()
     if found and chosen is Mode.REFUSE and may_refuse:
-        _end(refusal(application.broker, found))
+        _end(refusal(application, found))
     for finding in found:
         logger.error("Preflight: %s: %s %s To set: %s", finding.name, finding.found, finding.why, finding.set)
     return True
 
 
-def refusal(broker: str, found: list[Finding]) -> str:
+def refusal(application: ApplicationFacts, found: list[Finding]) -> str:
     """Return what a worker says when it refuses: the same lines as ``manage.py preflight``."""
     return report.clean(
         "\n".join(
             (
-                f"This worker does not start: its broker {broker} can lose jobs or run them twice.",
+                f"This worker does not start: its broker {application.broker} can lose jobs or run them twice.",
                 *report.lines_of(found),
+                *filter(None, [report.note_of_names(application.namespace, found)]),
                 "manage.py preflight shows everything. JOBS_PREFLIGHT=warn starts the worker all the same.",
             )
         )

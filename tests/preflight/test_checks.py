@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.preflight import report
 from jobs.preflight.checks import check
 from jobs.preflight.facts import (
     ApplicationFacts,
@@ -519,3 +520,27 @@ def test_task_with_the_longest_p99_counts_and_those_with_few_runs_do_not() -> No
 
     assert longest(runs) == Runtime("slow", 20, 9.0)
     assert longest([("rare", 999.0)] * 19) is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "options", "note"),
+    [
+        (
+            "CELERY",
+            {},
+            "In this project broker_transport_options is written CELERY_BROKER_TRANSPORT_OPTIONS, "
+            "and so are Celery's other settings.",
+        ),
+        ("CELERY", GOOD_OPTIONS, ""),
+        ("", {}, ""),
+    ],
+)
+def test_a_line_to_set_is_named_as_the_project_has_to_write_it(
+    namespace: str, options: dict[str, int], note: str
+) -> None:
+    facts = replace(GOOD, application=replace(APPLICATION, namespace=namespace, transport_options=options))
+
+    text = report.text(facts, check(facts))
+
+    assert ("is written" in text) is bool(note)
+    assert note in text
