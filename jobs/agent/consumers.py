@@ -60,6 +60,17 @@ class CapturingConsumer(Consumer):
         let_children_answer(self)
         return super().on_close()
 
+    def on_connection_error_after_connected(self, exc: BaseException) -> Any:
+        """Reconnect as Celery does, whatever closing what is left of the old connection raises.
+
+        Celery 5.7 closes it a second time. On Redis kombu then tries once more to give back what was not
+        acknowledged, over a connection that it has cleared, and that AttributeError ended the worker: each
+        one in which a job waited for its ETA, a retry or a limit while the broker restarted.
+        """
+        if self.connection is not None:
+            self.connection.close = functools.partial(_close_quietly, self.connection.close)
+        return super().on_connection_error_after_connected(exc)
+
     def update_strategies(self) -> Any:
         """Put the capturing request in front of every task's, Celery's own tasks included."""
         for task in self.app.tasks.values():
@@ -127,3 +138,10 @@ def _checking(strategy: Callable[..., Any]) -> Callable[..., Any]:
         return strategy(message, *args, **kwargs)
 
     return task_message_handler
+
+
+def _close_quietly(close: Callable[[], Any]) -> None:
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - the connection is broken, and a new one follows
+        logger.warning("What was left of the lost connection could not be closed: %r", error)
