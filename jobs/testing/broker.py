@@ -135,6 +135,7 @@ class InProcessBroker:
         Raises:
             AssertionError: at the end of the block when none did, with those that died instead.
         """
+        __tracebackhide__ = True
         name = None if task is None else task_name(task)
         before = len(self._dead)
         found: list[DeadJob] = []

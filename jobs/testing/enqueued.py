@@ -130,10 +130,12 @@ class Enqueued(Sequence[EnqueuedJob]):
 
     def assert_one(self, task: Any = None, **wanted: Any) -> EnqueuedJob:
         """Assert that exactly one job matches, and return it. The arguments are those of ``assert_count``."""
+        __tracebackhide__ = True
         return self.assert_count(1, task, **wanted)[0]
 
     def assert_none(self, task: Any = None, **wanted: Any) -> None:
         """Assert that no job matches. Without arguments: that nothing was enqueued."""
+        __tracebackhide__ = True
         self.assert_count(0, task, **wanted)
 
     def assert_count(
@@ -157,6 +159,8 @@ class Enqueued(Sequence[EnqueuedJob]):
         Raises:
             AssertionError: with every job that was enqueued and what does not match of it.
         """
+        # pytest then shows the line of the test, and not these.
+        __tracebackhide__ = True
         wanted: dict[str, Any] = {"args": args, "kwargs": kwargs, "arguments": arguments}
         wanted |= {"queue": queue, "eta": eta, "key": key}
         wanted = {name: value for name, value in wanted.items() if value is not _ANY}

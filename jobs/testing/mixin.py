@@ -46,6 +46,7 @@ class JobsMixin(unittest.TestCase):
 
     def assert_enqueued(self, task: Any, **wanted: Any) -> EnqueuedJob:
         """Assert that exactly one such job was enqueued, and return it: ``Enqueued.assert_one``."""
+        __tracebackhide__ = True
         return self._jobs_broker.enqueued.assert_one(task, **wanted)
 
     def expect_dead_letter(self, task: Any = None, **wanted: Any) -> AbstractContextManager[list[DeadJob]]:

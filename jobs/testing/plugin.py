@@ -51,11 +51,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
     broker = item.stash.get(_key, None)
     if broker is not None:
+        died = ""
         try:
             broker.check()
         except AssertionError as error:
-            # Without the frames of this plugin, which are nobody's mistake.
-            pytest.fail(str(error), pytrace=False)
+            died = str(error)
+        if died:
+            # Without the frames of this plugin, which are nobody's mistake; and once, not as its own context.
+            pytest.fail(died, pytrace=False)
     return result
 
 

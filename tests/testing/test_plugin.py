@@ -128,6 +128,7 @@ def test_the_next_one_is_fine():
     assert "1 failed, 1 passed" in text, text
     assert "ERROR at" not in text
     assert "1 unexpected dead letter:" in text
+    assert "During handling of the above exception" not in text
     assert "shop.tasks.send_receipt died: failed, on attempt 1" in text
     assert "error      jobs.errors.PermanentError: order 1 is broken" in text
     assert "in send_receipt\n" in text
