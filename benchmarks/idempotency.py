@@ -186,7 +186,7 @@ class BenchWorker:
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Return a row for each mode and peer: both rates, their median ratio and the target."""
-    rounds, count = (3, 400) if quick else (5, 1_500)
+    rounds, count = (3, 400) if quick else (5, 1_000)
     postgres = PostgresServer(is_durable=True).start()
     server = RedisServer().start()
     setups = (Setup("closing"), Setup("reusing", reuses=True), Setup("results", stores_results=True))
