@@ -47,20 +47,18 @@ class Standstill:
     since: datetime | None
 
 
-def standstill(overview: Overview, *, now: datetime) -> Standstill | None:
+def standstill(overview: Overview) -> Standstill | None:
     """Say what does not happen behind the page; None while all of it does."""
     if not overview.undone:
         return None
     # Databases have a relay each, and one clause for all.
     *first, last = dict.fromkeys(
-        _NOT_DONE.get(each.duty, "the outbox is not sent") for each in overview.undone
+        _NOT_DONE.get(each.duty, "what waits in the outbox is not sent") for each in overview.undone
     )
     headline = f"{', '.join(first)}, and {last}" if first else last
     since = min((each.since for each in overview.undone if each.since is not None), default=None)
-    if idle := [each for each in overview.undone if not each.trouble]:
-        seen = max((each.since for each in idle if each.since is not None), default=None)
-        of_it = f"; one did, and was last seen {times.ago(seen, now=now)}" if seen is not None else ""
-        words, kind = f"No runops does this{of_it}. Start one: manage.py runops.", "idle"
+    if any(not each.trouble for each in overview.undone):
+        words, kind = "No runops does this. Start one: manage.py runops.", "idle"
     else:
         trouble = overview.undone[0].trouble
         said = visible(trouble.partition(": ")[2] or trouble, keep="")

@@ -27,7 +27,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     tallies = found.by_task if by == "task" else found.by_queue
     context: dict[str, Any] = {
         "overview": found,
-        "standstill": overview_words.standstill(found, now=now),
+        "standstill": overview_words.standstill(found),
         "sentence": overview_words.sentence(found, now=now),
         "tiles": overview_words.tiles(
             found,
