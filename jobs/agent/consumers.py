@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery.exceptions import InvalidTaskError
 from celery.utils.imports import symbol_by_name
 from celery.worker import consumer as celery_consumer
+from celery.worker import state as celery_state
 from kombu.exceptions import ContentDisallowed
 from kombu.message import Message
 
@@ -40,10 +41,13 @@ class CapturingConsumer(Consumer):
 
     jobs_agent: Agent
     jobs_deliveries: Deliveries
+    # What the broker knows jobs by that waited here when the connection was lost.
+    jobs_waiting_tags: Sequence[str] = ()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Message], Any]:
         """Refuse messages without task or id before Celery looks them up."""
         self.jobs_agent.watch(self)
+        self._give_back_waiting()
         on_task_received = super().create_task_handler(*args, **kwargs)
 
         @functools.wraps(on_task_received)
@@ -58,7 +62,30 @@ class CapturingConsumer(Consumer):
     def on_close(self) -> Any:
         """Let the children start what they were given, before Celery forgets it."""
         let_children_answer(self)
-        return super().on_close()
+        # Celery cancels and forgets those that wait for their time. Older releases keep no such list.
+        waiting = tuple(getattr(celery_state, "scheduled_requests", ()))
+        result = super().on_close()
+        self.jobs_waiting_tags = [
+            request.message.delivery_tag
+            for request in waiting
+            if not request.acknowledged and getattr(request._eta_timer_entry, "canceled", False)
+        ]
+        return result
+
+    def _give_back_waiting(self) -> None:
+        """Put jobs that waited for their time in this worker back on their queues, once it has reconnected.
+
+        Redis itself would hand them out again after the visibility timeout, an hour later. One that somebody
+        else has put back is left alone.
+        """
+        tags, self.jobs_waiting_tags = self.jobs_waiting_tags, []
+        give_back = getattr(self.task_consumer.channel.qos, "restore_by_tag", None)
+        if give_back is None:
+            return
+        for tag in tags:
+            give_back(tag)
+        if tags:
+            logger.warning("%s jobs that waited for their time are on their queues again.", len(tags))
 
     def on_connection_error_after_connected(self, exc: BaseException) -> Any:
         """Reconnect as Celery does, whatever closing what is left of the old connection raises.
