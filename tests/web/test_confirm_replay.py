@@ -219,6 +219,13 @@ def test_letters_in_the_wrong_state_are_refused_and_the_button_with_them(client:
     assert not Operation.objects.exists()
 
 
+def test_a_selection_of_nothing_says_that_nothing_matches(client: Client) -> None:
+    text = text_of(client.get(reverse("console:replay"), {"q": "task:nobody.knows"}))
+
+    assert "No dead letter matches the selection." in text
+    assert "can be replayed now" not in text
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [
