@@ -6,11 +6,12 @@ import os
 import time
 from pathlib import Path
 
-from celery import Celery, Task
+from celery import Task
 
 from jobs.agent import attach
+from tests.applications import Application
 
-app = Celery("shop", broker=os.environ.get("BROKER_URL", "memory://"))
+app = Application("shop", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     task_ignore_result=True,
     task_reject_on_worker_lost=True,

@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from celery import Celery
 from kombu.serialization import register
 
 from jobs.agent import attach
+from tests.applications import Application
 
 DIRECTORY = Path(os.environ.get("SHOP_DIRECTORY", "."))
 
@@ -38,7 +38,7 @@ def _load(data: bytes | str) -> Any:
 
 register("literal", _dump, _load, content_type="application/x-python-literal", content_encoding="binary")
 
-app = Celery("replay_shop", broker=os.environ.get("BROKER_URL", "memory://"), set_as_current=False)
+app = Application("replay_shop", broker=os.environ.get("BROKER_URL", "memory://"), set_as_current=False)
 app.conf.update(
     accept_content=["json", "literal", "pickle"],
     task_ignore_result=True,

@@ -6,7 +6,8 @@ import os
 import time
 
 import django
-from celery import Celery
+
+from tests.applications import Application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
@@ -15,7 +16,7 @@ from jobs import Job, TransientError  # noqa: E402 - needs Django's settings
 from jobs.agent import attach  # noqa: E402
 from tests.job_ledger import write  # noqa: E402
 
-app = Celery("restarted", broker=os.environ.get("BROKER_URL", "memory://"))
+app = Application("restarted", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,

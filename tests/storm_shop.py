@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 import django
-from celery import Celery
+
+from tests.applications import Application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
@@ -20,7 +21,7 @@ DOWN = "test:down"
 # How many calls failed, by the attempt they were: "0" is the first.
 FAILURES = "test:failures"
 
-app = Celery("storm", broker=os.environ.get("BROKER_URL", "memory://"))
+app = Application("storm", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,

@@ -24,6 +24,7 @@ sys.meta_path.insert(0, NoDjango())
 from celery import Celery  # noqa: E402 (after the import hook)
 
 from jobs.agent import attach  # noqa: E402
+from tests.applications import Application  # noqa: E402
 
 
 class WebApplication:
@@ -33,7 +34,7 @@ class WebApplication:
         self.config = {"broker_url": os.environ["BROKER_URL"], "broker_connection_retry_on_startup": True}
 
     def make_celery(self) -> Celery:
-        celery = Celery("plain")
+        celery = Application("plain")
         attach(celery)  # before it is configured, and before its tasks
         celery.config_from_object(self.config)
         return celery

@@ -18,6 +18,7 @@ from kombu import Queue
 from kombu.serialization import register
 
 from jobs.agent import attach
+from tests.applications import Application
 
 
 class Unpicklable(Exception):
@@ -44,7 +45,7 @@ register("literal", _dump, _load, content_type="application/x-python-literal", c
 
 def create(broker: str, **settings: Any) -> Celery:
     """Return the application, as a worker or as a client uses it."""
-    app = Celery("shop", broker=broker, set_as_current=False)
+    app = Application("shop", broker=broker, set_as_current=False)
     app.conf.update(
         accept_content=["json", "literal", "pickle"],
         broker_connection_retry_on_startup=True,

@@ -18,11 +18,12 @@ from jobs.agent.endings import Ending
 from jobs.agent.sender import BrokerAway
 from jobs.agent.settings import read_settings
 from jobs.agent.signatures import describe_parameters
+from tests.applications import Application
 
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    app = Celery("alone", broker="memory://", set_as_current=False)
+    app = Application("alone", broker="memory://", set_as_current=False)
     yield app
     app.close()
 

@@ -10,6 +10,7 @@ from celery import Celery, signals
 from celery._state import _task_stack
 
 from jobs.agent import attach, install, publications
+from tests.applications import Application
 
 REPLAY = {"jobs-replay-of": "letter", "jobs-replay-item": 4, "jobs-replay-no": 2}
 
@@ -20,7 +21,7 @@ def nothing() -> None:
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    app = Celery("stamps", broker="memory://", set_as_current=False)
+    app = Application("stamps", broker="memory://", set_as_current=False)
     attach(app)
     app.task(nothing, name="stamps.running", shared=False)
     yield app
@@ -88,7 +89,7 @@ def test_attaching_twice_stamps_once_and_adds_one_step(app: Celery) -> None:
 
 def test_a_worker_of_another_application_is_left_alone(app: Celery) -> None:
     class Controller:
-        app = Celery("other", set_as_current=False)
+        app = Application("other", set_as_current=False)
         consumer_cls = "celery.worker.consumer:Consumer"
         hostname = "w@h"
 

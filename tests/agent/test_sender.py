@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
 
 from jobs.agent.guard import guard_pool
 from jobs.agent.sender import BrokerAway, Sender
 from jobs.agent.settings import read_settings
+from tests.applications import Application
 from tests.servers import RedisServer, free_port, wait_until
 
 
@@ -38,7 +38,7 @@ def server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def sender(server: RedisServer, clock: Clock, tmp_path: Path) -> Iterator[Sender]:
-    app = Celery("sender", broker=server.url, set_as_current=False)
+    app = Application("sender", broker=server.url, set_as_current=False)
     sender = Sender(app, read_settings(spool_directory=tmp_path, timeout_seconds=0.5), clock=clock)
     yield sender
     sender.close()
@@ -148,7 +148,7 @@ def test_a_broker_that_does_not_answer_costs_the_timeout(clock: Clock, tmp_path:
 
     with socket.create_server(("127.0.0.1", free_port())) as listening:
         port = listening.getsockname()[1]
-        app = Celery("silent", broker=f"redis://127.0.0.1:{port}/0", set_as_current=False)
+        app = Application("silent", broker=f"redis://127.0.0.1:{port}/0", set_as_current=False)
         sender = Sender(app, read_settings(spool_directory=tmp_path, timeout_seconds=0.3), clock=clock)
         started = time.monotonic()
 

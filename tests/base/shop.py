@@ -18,6 +18,8 @@ from celery import Celery, chain, group
 from celery.exceptions import SoftTimeLimitExceeded
 from kombu import Exchange, Queue
 
+from tests.applications import Application
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
@@ -61,7 +63,7 @@ class Quick(Job):
 
 def create(broker_url: str, backend: str | None = None) -> Celery:
     """Return the application, as a worker or as a client uses it."""
-    app = Celery("base", broker=broker_url, backend=backend, set_as_current=False)
+    app = Application("base", broker=broker_url, backend=backend, set_as_current=False)
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,

@@ -9,13 +9,14 @@ from celery import Celery
 
 from jobs import Job, conf
 from jobs.checks import _broker_problems
+from tests.applications import Application
 
 REDIS = "redis://localhost:6379/0"
 
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    app = Celery("checked-shop", broker=REDIS, set_as_current=False)
+    app = Application("checked-shop", broker=REDIS, set_as_current=False)
 
     @app.task(base=Job, name="checked.task", shared=False)
     def task() -> None: ...
@@ -49,7 +50,7 @@ def test_no_broker_is_an_error(app: Celery, settings) -> None:
 def test_an_application_without_jobs_is_not_asked(settings) -> None:
     settings.BROKER_URL = ""
 
-    assert _broker_problems(Celery("plain-shop", broker=REDIS, set_as_current=False)) == []
+    assert _broker_problems(Application("plain-shop", broker=REDIS, set_as_current=False)) == []
 
 
 def test_the_broker_of_celery_counts_where_there_is_no_other(app: Celery, settings) -> None:

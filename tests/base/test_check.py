@@ -15,6 +15,7 @@ from celery import Celery
 from jobs import Job
 from jobs.base.finalising import policy_problems
 from jobs.errors import PolicyError
+from tests.applications import Application
 from tests.base.place import close
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    app = Celery("checked", broker="memory://", set_as_current=False)
+    app = Application("checked", broker="memory://", set_as_current=False)
     yield app
     close(app)
 

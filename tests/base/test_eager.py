@@ -12,6 +12,7 @@ from django.db import transaction
 from jobs import Job, PermanentError, TransientError
 from jobs.errors import HeldBack, PayloadTooLarge, PolicyError
 from jobs.models import IdempotencyRecord, OutboxMessage
+from tests.applications import Application
 from tests.base.place import close
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    app = Celery("eager", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    app = Application("eager", broker="redis://127.0.0.1:1/0", set_as_current=False)
     app.conf.update(task_always_eager=True, task_eager_propagates=True)
     yield app
     close(app)

@@ -23,6 +23,7 @@ from jobs.agent.wire import IDEMPOTENCY_HEADER, SLOT_HEADER
 from jobs.errors import PayloadTooLarge, PolicyError
 from jobs.models import OutboxMessage
 from jobs.outbox import commit
+from tests.applications import Application
 from tests.base import shop
 from tests.base.place import close
 from tests.servers import RedisServer
@@ -219,7 +220,7 @@ def test_a_producer_or_a_connection_is_no_way_around_the_outbox(
 def test_a_connection_of_the_callers_own_is_used_outside_a_transaction(
     lost_app: Celery, broker: RedisServer
 ) -> None:
-    elsewhere = Celery(broker=broker.url, set_as_current=False)
+    elsewhere = Application(broker=broker.url, set_as_current=False)
     with elsewhere.connection_for_write() as own:
         lost_app.tasks["base.add"].apply_async((1, 2), connection=own, ignore_result=True)
     close(elsewhere)

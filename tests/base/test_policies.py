@@ -15,12 +15,13 @@ from pydantic import BaseModel
 from jobs import Job
 from jobs.core.policies import POLICIES
 from jobs.errors import PolicyError
+from tests.applications import Application
 from tests.base.place import close
 
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    app = Celery("policies", broker="memory://", set_as_current=False)
+    app = Application("policies", broker="memory://", set_as_current=False)
     app.conf.task_queues = [
         Queue(name, Exchange(name), routing_key=name) for name in ("critical", "default", "low", "long")
     ]
@@ -178,7 +179,7 @@ def test_a_wrong_class_fails_where_it_is_written() -> None:
 
 
 def test_a_wrong_shared_task_fails_when_the_application_is_finalised() -> None:
-    app = Celery("late", broker="memory://", set_as_current=False)
+    app = Application("late", broker="memory://", set_as_current=False)
 
     def wrong(x: int) -> None:
         """Wrong."""
@@ -286,7 +287,7 @@ def test_a_task_sent_by_its_name_goes_to_its_queue(app: Celery) -> None:
 
 
 def test_a_queue_need_not_be_declared_where_none_are() -> None:
-    app = Celery("free", broker="memory://", set_as_current=False)
+    app = Application("free", broker="memory://", set_as_current=False)
 
     assert made(app, queue="tenant-7").queue == "tenant-7"
 
@@ -386,7 +387,7 @@ def test_shared_tasks_are_jobs_of_every_application() -> None:
         return x
 
     task: Any = shared_task(base=Job, name="policies.shared_once", max_attempts=2)(shared)
-    app = Celery("shares", broker="memory://", set_as_current=False)
+    app = Application("shares", broker="memory://", set_as_current=False)
 
     assert app.tasks["policies.shared_once"].max_attempts == 2
     assert task(3) == 3

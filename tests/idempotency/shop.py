@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import django
-from celery import Celery
+
+from tests.applications import Application
 
 if os.environ.get("SHOP_POOL") == "gevent":
     # Celery has patched everything by now; SQLite and PostgreSQL come afterwards.
@@ -26,7 +27,7 @@ from jobs.agent import attach  # noqa: E402
 from jobs.idempotency import record_progress  # noqa: E402
 from jobs.models import IdempotencyRecord  # noqa: E402
 
-app = Celery("keys", broker=os.environ.get("BROKER_URL", "memory://"))
+app = Application("keys", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,

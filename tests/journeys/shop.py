@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from celery import Celery
-
 from jobs.agent import attach
+from tests.applications import Application
 
-app = Celery("shop", broker=os.environ.get("BROKER_URL", "memory://"))
+app = Application("shop", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     task_ignore_result=True,
     worker_prefetch_multiplier=1,

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import django
-from celery import Celery
+
+from tests.applications import Application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
@@ -16,7 +17,7 @@ from jobs import Job  # noqa: E402 - needs Django's settings
 from jobs.agent import attach  # noqa: E402
 from tests.job_ledger import ledger_client, write  # noqa: E402
 
-app = Celery("limited", broker=os.environ.get("BROKER_URL", "memory://"))
+app = Application("limited", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,

@@ -10,13 +10,14 @@ import redis
 from celery import Celery, Task
 
 from jobs.agent import attach
+from tests.applications import Application
 
 LINES = "shop.lines"
 
 
 def create(broker_url: str, backend_url: str = "", *, base: type[Task] = Task) -> Celery:
     """Make the application. A worker needs no Django, whatever base its clients give their tasks."""
-    app = Celery("outbox-shop", broker=broker_url, backend=backend_url or None, set_as_current=False)
+    app = Application("outbox-shop", broker=broker_url, backend=backend_url or None, set_as_current=False)
     app.conf.update(
         task_ignore_result=not backend_url,
         broker_connection_retry_on_startup=True,

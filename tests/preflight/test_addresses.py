@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from celery import Celery
 from django.core.exceptions import ImproperlyConfigured
 
 from console.settings import broker_transport_options
 from jobs.broker.addresses import places
 from jobs.preflight.gather_application import application_facts, pool_name
 from jobs.preflight.mode import Mode, mode
+from tests.applications import Application
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_addresses_of_two_brokers_are_not_mixed_up(one: str, other: str) -> None
 
 
 def facts_of(broker: str, **settings: Any) -> Any:
-    app = Celery("shop", broker=broker, set_as_current=False)
+    app = Application("shop", broker=broker, set_as_current=False)
     app.conf.update(settings)
     return application_facts(app, has_agent=True)
 

@@ -21,6 +21,7 @@ from jobs.preflight.facts import Facts
 from jobs.preflight.findings import Finding, Level, refusing
 from jobs.preflight.gather_application import application_facts
 from jobs.preflight.gather_broker import opened, rabbit_facts, rabbit_queues
+from tests.applications import Application
 from tests.preflight.place import APPLICATION, Place, found
 from tests.rabbit import RabbitServer
 from tests.servers import free_port, running, wait_until
@@ -37,7 +38,7 @@ def queue(name: str, **arguments: Any) -> Queue:
 @pytest.fixture
 def app(rabbit: RabbitServer, settings) -> Iterator[Celery]:
     settings.BROKER_URL = rabbit.url
-    app = Celery("shop", broker=rabbit.url, set_as_current=False)
+    app = Application("shop", broker=rabbit.url, set_as_current=False)
     app.conf.update(
         task_acks_late=True,
         task_time_limit=660,
@@ -146,7 +147,7 @@ def test_row_94_with_our_own_options_a_publish_to_a_rabbitmq_that_never_answers_
 
 
 def test_a_rabbitmq_that_is_away_is_said_without_its_password() -> None:
-    app = Celery("shop", broker=f"amqp://shop:hunter2@127.0.0.1:{free_port()}//", set_as_current=False)
+    app = Application("shop", broker=f"amqp://shop:hunter2@127.0.0.1:{free_port()}//", set_as_current=False)
 
     with (
         pytest.raises(BrokerUnavailable, match=r"amqp://shop:\*\*@127.0.0.1:\d+// does not answer") as raised,
@@ -193,7 +194,7 @@ def test_our_own_options_keep_a_worker_that_has_nothing_to_do_connected(
             lambda: log.exists() and b"ready." in log.read_bytes(), seconds=START_SECONDS, what="ready"
         )
         report = place.preflight()
-        app = Celery("shop", broker=rabbit.url, set_as_current=False)
+        app = Application("shop", broker=rabbit.url, set_as_current=False)
         # More than three times its read timeout has passed: preflight alone waits two seconds.
         report = place.preflight()
         app.send_task("shop.touch", args=[str(mark)], queue="shop")

@@ -19,11 +19,12 @@ from jobs.preflight.facts import Facts
 from jobs.preflight.findings import Finding, Level, refusing
 from jobs.preflight.gather_application import application_facts, declared_queues
 from jobs.preflight.gather_broker import opened, redis_facts, redis_queues
+from tests.applications import Application
 from tests.servers import RedisServer, free_port, wait_until
 
 
 def application(url: str, **settings: Any) -> Celery:
-    app = Celery("shop", broker=url, set_as_current=False)
+    app = Application("shop", broker=url, set_as_current=False)
     app.conf.update(
         task_acks_late=True,
         task_time_limit=660,

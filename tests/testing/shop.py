@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import Celery
 from celery.exceptions import Ignore, Reject
 from django.contrib.auth.models import User
 
 from jobs import Job, PermanentError, TransientError
+from tests.applications import Application
 
-app = Celery(
+app = Application(
     "testing-shop",
     broker="redis://127.0.0.1:1/0",
     backend="redis://127.0.0.1:1/1",

@@ -19,6 +19,7 @@ from jobs import PermanentError, TransientError
 from jobs.errors import PayloadTooLarge
 from jobs.models import IdempotencyRecord, JobProgress, OutboxMessage
 from jobs.testing import InProcessBroker, NeverEnding, NotRunYet, in_process
+from tests.applications import Application
 from tests.testing import shop
 
 
@@ -597,9 +598,8 @@ def test_waiting_for_a_result_before_the_jobs_ran_fails_instead_of_hanging(
 
 
 def test_an_application_that_runs_eagerly_sends_in_a_test(office: InProcessBroker, db: None) -> None:
-    from celery import Celery
 
-    eager = Celery("eager-shop", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    eager = Application("eager-shop", broker="redis://127.0.0.1:1/0", set_as_current=False)
     eager.conf.task_always_eager = True
 
     @eager.task(name="eager.add")
@@ -647,9 +647,8 @@ def test_a_block_in_a_block_is_the_same(office: InProcessBroker) -> None:
 
 
 def test_an_application_without_a_result_store_sends_no_chord(office: InProcessBroker, db: None) -> None:
-    from celery import Celery
 
-    storeless = Celery("storeless", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    storeless = Application("storeless", broker="redis://127.0.0.1:1/0", set_as_current=False)
 
     @storeless.task(name="storeless.add")
     def add(a: int, b: int) -> int:
