@@ -131,15 +131,15 @@ def notice(
             "A replay would probably die again.",
             f"No online worker knows {visible(letter.task[:_TYPE_LIMIT], keep='')}.",
         )
-    if letter.idempotency_key:
-        return _free(letter, ledger)
-    if reasons <= NEVER_RAN and all(death.attempt == 0 for death in deaths):
+    if ledger is None and reasons <= NEVER_RAN and all(death.attempt == 0 for death in deaths):
         return Notice(
             "blue",
             "shield",
             "The job never ran, so a replay repeats nothing.",
             _cause_advice(Reason(letter.reason)),
         )
+    if letter.idempotency_key:
+        return _free(letter, ledger)
     task = visible(short_task(letter.task)[:_TYPE_LIMIT], keep="") or "The task"
     if reasons & CUT_OFF:
         return Notice(

@@ -11,7 +11,7 @@ from celery.result import AsyncResult, EagerResult
 from celery.utils import uuid
 
 from jobs.base import binding, enqueueing, publishing, running
-from jobs.errors import PolicyError
+from jobs.errors import PermanentError, PolicyError
 
 # The job that ``apply`` is running: Celery applies its next attempt from within.
 _applied: ContextVar[str] = ContextVar("jobs_applied", default="")
@@ -68,6 +68,9 @@ class Job(binding.RoutedBySelf, Task):
     #: A job leaves the broker when it has ended, and comes back when its process died.
     acks_late = True
     reject_on_worker_lost = True
+    #: A permanent error is an answer, not an accident: Celery's log has it in one line. The dead letter
+    #: has the traceback.
+    throws = (PermanentError,)
     #: Celery's name for ``max_attempts`` less one; not to be set.
     max_retries: Any = binding.FromAttempts()
     #: Seconds that ``self.retry()`` waits when it says no time; None is the backoff of the job.

@@ -93,6 +93,21 @@ def test_row_100_a_permanent_error_is_raised_after_one_attempt(app: Celery, runs
     assert runs == [0]
 
 
+def test_the_log_has_a_permanent_error_in_one_line(
+    app: Celery, runs: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is an answer of the job; Celery would call it unexpected and add the traceback, as for a bug."""
+    task = job(app, failing(runs, PermanentError("no such order")))
+
+    with caplog.at_level("INFO", logger="celery.app.trace"):
+        task.apply(throw=False)
+
+    lines = [
+        (record.levelname, record.exc_info) for record in caplog.records if "no such order" in record.message
+    ]
+    assert lines == [("INFO", None)]
+
+
 def test_without_propagation_the_result_says_how_it_ended(app: Celery, runs: list[Any]) -> None:
     task = job(app, failing(runs, TransientError("busy", retry_after=3600)), max_attempts=2)
 

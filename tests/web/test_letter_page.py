@@ -452,3 +452,13 @@ def test_a_job_that_never_left_the_outbox_was_published_never() -> None:
 
     assert "Published never" in text
     assert "No queue is bound. It was given up" in text
+
+
+def test_a_job_with_a_key_that_never_ran_left_nothing_half_done() -> None:
+    letter = make_letter(reason=Reason.PUBLISH_FAILED, idempotency_key="receipt:7", death=False)
+    make_death(letter, reason=Reason.PUBLISH_FAILED)
+
+    text = page(client_of(person()), letter)
+
+    assert "The job never ran, so a replay repeats nothing." in text
+    assert "what a failed attempt did outside" not in text
