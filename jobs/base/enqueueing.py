@@ -12,7 +12,7 @@ from celery.result import AsyncResult
 from celery.utils import uuid
 from django.db import DatabaseError, InterfaceError, transaction
 from django.utils import timezone
-from kombu.exceptions import EncodeError
+from kombu.exceptions import EncodeError, OperationalError
 
 from jobs.agent.wire import IDEMPOTENCY_HEADER, SLOT_HEADER
 from jobs.base import binding, publishing, running
@@ -176,10 +176,20 @@ class Sending:
         given = self.producer or self.options.pop("publisher", None)
         if connection is not None:
             given = app.amqp.Producer(connection, auto_declare=False)
-        with app.producer_or_acquire(given) as producer:
-            return self._send(
-                publishing.MeasuringProducer(producer, limit_bytes=limit_bytes, task=self.job.name)
-            )
+        try:
+            with app.producer_or_acquire(given) as producer:
+                return self._send(
+                    publishing.MeasuringProducer(producer, limit_bytes=limit_bytes, task=self.job.name)
+                )
+        except OperationalError as error:
+            if limit_bytes is None:
+                # The job that runs sends itself again, and the agent reads why it could not.
+                raise
+            raise publishing.NotConfirmed(
+                f"Cannot enqueue {self.job.name} as job {self.task_id}: the broker did not confirm it ({error}). "
+                "Unless only its answer was lost, nothing was sent. Enqueue it inside transaction.atomic(), and it "
+                "waits in the outbox until the broker is back."
+            ) from error
 
     def _check_size(self) -> None:
         """Look at the size of a job that runs here and now: it would be refused in production."""

@@ -8,10 +8,16 @@ from contextvars import ContextVar
 from typing import Any
 
 from celery._state import get_current_worker_task
+from kombu.exceptions import OperationalError
 
+from jobs.errors import JobsError
 from jobs.outbox import content
 
 _is_direct: ContextVar[bool] = ContextVar("jobs_publish_directly", default=False)
+
+
+class NotConfirmed(JobsError, OperationalError):
+    """The broker did not confirm a job that was enqueued outside a transaction. It is kombu's OperationalError too."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from jobs import Job
 from jobs.agent.wire import IDEMPOTENCY_HEADER, SLOT_HEADER
-from jobs.errors import PayloadTooLarge, PolicyError
+from jobs.errors import JobsError, PayloadTooLarge, PolicyError
 from jobs.models import OutboxMessage
 from jobs.outbox import commit
 from tests.applications import Application
@@ -508,5 +508,9 @@ def test_a_job_of_the_default_database_is_refused_when_no_relay_looks_into_that(
 
 
 def test_a_broker_that_is_away_is_told_outside_a_transaction(lost_app: Celery) -> None:
-    with pytest.raises(OperationalError):
-        lost_app.tasks["base.add"].apply_async((1, 2), ignore_result=True)
+    with pytest.raises(OperationalError, match="did not confirm it") as caught:
+        lost_app.tasks["base.add"].apply_async((1, 2), ignore_result=True, task_id="one")
+
+    assert isinstance(caught.value, JobsError)
+    assert "base.add as job one" in str(caught.value)
+    assert "transaction.atomic()" in str(caught.value)
