@@ -88,14 +88,15 @@ class CapturingConsumer(Consumer):
             logger.warning("%s jobs that waited for their time are on their queues again.", len(tags))
 
     def on_connection_error_after_connected(self, exc: BaseException) -> Any:
-        """Reconnect as Celery does, whatever closing what is left of the old connection raises.
+        """Reconnect as Celery does, and let what is still done on the old connection fail as on a broken one.
 
-        Celery 5.7 closes it a second time. On Redis kombu then tries once more to give back what was not
-        acknowledged, over a connection that it has cleared, and that AttributeError ended the worker: each
-        one in which a job waited for its ETA, a retry or a limit while the broker restarted.
+        Celery 5.7 closes it a second time, and acknowledges on it jobs that end meanwhile. kombu has cleared
+        it by then, and on Redis that is an AttributeError, which nobody expects: it ended every worker in
+        which a job waited for its ETA, a retry or a limit while the broker restarted.
         """
-        if self.connection is not None:
-            self.connection.close = functools.partial(_close_quietly, self.connection.close)
+        transport = getattr(self.connection, "_transport", None)
+        for channel in tuple(getattr(transport, "channels", None) or ()):
+            _break_when_cleared(channel)
         return super().on_connection_error_after_connected(exc)
 
     def update_strategies(self) -> Any:
@@ -167,8 +168,15 @@ def _checking(strategy: Callable[..., Any]) -> Callable[..., Any]:
     return task_message_handler
 
 
-def _close_quietly(close: Callable[[], Any]) -> None:
-    try:
-        close()
-    except Exception as error:  # noqa: BLE001 - the connection is broken, and a new one follows
-        logger.warning("What was left of the lost connection could not be closed: %r", error)
+def _break_when_cleared(channel: Any) -> None:
+    """Have a channel of Redis raise ConnectionError, which callers expect, once its connection was cleared."""
+    original = getattr(channel, "_connparams", None)
+    if original is None:
+        return
+
+    def parameters(*args: Any, **kwargs: Any) -> Any:
+        if channel.connection is None or channel.connection.client is None:
+            raise ConnectionError("The connection to the broker was lost, and another one is in its place.")
+        return original(*args, **kwargs)
+
+    channel._connparams = parameters
