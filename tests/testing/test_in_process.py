@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from celery import chain, chord, group
+from celery import _state, chain, chord, group
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.test import TestCase
@@ -21,6 +21,12 @@ from jobs.models import IdempotencyRecord, JobProgress, OutboxMessage
 from jobs.testing import InProcessBroker, NeverEnding, NotRunYet, in_process
 from tests.applications import Application
 from tests.testing import shop
+
+
+@pytest.fixture(autouse=True)
+def current_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the shop the application of the process, as in a project; other tests have tasks of the same names."""
+    monkeypatch.setattr(_state._tls, "current_app", shop.app)
 
 
 @pytest.fixture
