@@ -73,6 +73,7 @@ def adopt(job_class: type[Any], *, base: type[Any]) -> None:
             given[name] = value
         elif not name.startswith("_"):
             check_name(job_class, name, base=base)
+            check_acknowledgement(job_class, name, value)
     check_values(job_class, given)
     for name in KEPT_ASIDE:
         if name in given:
@@ -92,6 +93,7 @@ def resolve(job_class: type[Any], app: Celery, *, base: type[Any]) -> dict[str, 
     for name in annotated:
         if name not in POLICIES and name != "priority":
             check_name(job_class, name, base=base)
+            check_acknowledgement(job_class, name, annotated[name])
     check_values(job_class, {name: value for name, value in annotated.items() if name in POLICIES})
     limits = {name: app.conf[f"task_{name}"] for name in _TIME_LIMITS}
     levels = [
@@ -158,6 +160,19 @@ def check_name(job_class: type[Any], name: str, *, base: type[Any]) -> None:
     hint = explain_unknown(name)
     if hint:
         raise PolicyError(f"Cannot use {name} on job {name_of(job_class)}: {hint}.")
+
+
+def check_acknowledgement(job_class: type[Any], name: str, value: Any) -> None:
+    """Refuse the acknowledgement of a job before it has run.
+
+    Raises:
+        PolicyError: such a job is lost with its worker, and nobody hears of it.
+    """
+    if name == "acks_late" and not value:
+        raise PolicyError(
+            f"Cannot use acks_late={value!r} on job {name_of(job_class)}: acknowledged when it starts, it is lost with "
+            "its worker. Leave it out; give a job that must not be done twice an idempotency_key and max_attempts=1."
+        )
 
 
 def check_values(job_class: type[Any], given: Mapping[str, Any]) -> None:

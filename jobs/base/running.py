@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random
 from collections.abc import Callable
@@ -328,12 +329,23 @@ def _made_key(job: Job, policy: str, args: Any, kwargs: Any) -> str | None:
         return None
     try:
         if callable(source):
-            made = source(*(args or ()), **(kwargs or {}))
-            return None if made is None else checked_key(made)
+            return _key_from_method(source, args, kwargs)
         return format_key(parse_template(source), binding.bind_arguments(job, args, kwargs))
     except KeyRefused as refused:
         shown = getattr(source, "__name__", "a method") if callable(source) else repr(source)
         raise KeyRefused(f"{policy}={shown}: {refused}") from None
+
+
+def _key_from_method(method: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
+    try:
+        inspect.signature(method).bind(*(args or ()), **(kwargs or {}))
+    except TypeError as error:
+        raise KeyRefused(
+            f"it does not take the arguments of the job ({error}). It is a method: self comes first, then the job's "
+            "own parameters"
+        ) from None
+    made = method(*(args or ()), **(kwargs or {}))
+    return None if made is None else checked_key(made)
 
 
 def _header(headers: Any) -> object:

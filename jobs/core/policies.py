@@ -297,6 +297,7 @@ POLICIES: dict[str, Policy] = {
 
 # What other retry options say, in the words of the policies.
 FOREIGN_NAMES: dict[str, str] = {
+    "retries": "a Job counts attempts, the first one included. Write max_attempts with one more",
     "max_retries": "a Job counts attempts, the first one included. Write max_attempts with one more",
     "autoretry_for": (
         "a Job retries every error but PermanentError. Leave it out, and raise PermanentError where trying again "

@@ -441,7 +441,10 @@ class _Run:
                     )
                     return
 
-    def _away(self, error: Exception) -> HeldBack:
+    def _away(self, error: Exception) -> Exception:
+        if "no such table" in str(error):
+            # SQLite's word for a database that nobody migrated, which waiting does not mend.
+            return error
         logger.warning(
             "Job %s of %s has not started: the ledger cannot be asked who runs its key, and without it the"
             " job might run twice. It comes back in some %g s and has used no attempt: %s",

@@ -391,3 +391,25 @@ def test_shared_tasks_are_jobs_of_every_application() -> None:
 
     assert app.tasks["policies.shared_once"].max_attempts == 2
     assert task(3) == 3
+
+
+def test_a_job_that_is_acknowledged_before_it_runs_is_refused(app: Celery) -> None:
+    """A worker that is killed would take it along, and nobody would hear of it."""
+    with pytest.raises(PolicyError, match=r"Cannot use acks_late=False on job .*lost with its worker"):
+        made(app, acks_late=False)
+
+    app.conf.task_annotations = {"shop.send_receipt": {"acks_late": False}}
+    with pytest.raises(PolicyError, match="acks_late=False"):
+        made(app)
+
+
+def test_retries_are_told_to_be_attempts(app: Celery) -> None:
+    with pytest.raises(PolicyError, match="Write max_attempts"):
+        made(app, retries=3)
+
+
+def test_a_key_from_a_function_without_self_is_refused_where_the_job_is_sent(app: Celery) -> None:
+    job = made(app, idempotency_key=lambda order_id: f"receipt:{order_id}")
+
+    with pytest.raises(PolicyError, match="self comes first"):
+        job.apply_async((7,))

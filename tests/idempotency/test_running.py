@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from jobs.core.words import LedgerState
@@ -497,3 +497,18 @@ def test_two_that_race_for_a_free_key_are_told_apart(database, atomic):
 
     assert body.runs == 1
     assert len(outcomes) == 4
+
+
+def test_a_database_without_the_table_is_an_error_and_not_an_outage(database, atomic):
+    """Nobody migrated it, and waiting mends nothing: the job dies and says so."""
+    body = Body()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE jobs_idempotencyrecord RENAME TO jobs_away")
+    try:
+        with pytest.raises(DatabaseError, match="jobs_idempotencyrecord"):
+            copy(body, atomic=atomic)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE jobs_away RENAME TO jobs_idempotencyrecord")
+
+    assert body.runs == 0
