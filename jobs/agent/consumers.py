@@ -79,7 +79,8 @@ class CapturingConsumer(Consumer):
         else has put back is left alone.
         """
         tags, self.jobs_waiting_tags = self.jobs_waiting_tags, []
-        give_back = getattr(self.task_consumer.channel.qos, "restore_by_tag", None)
+        # A channel of RabbitMQ has no qos: that broker itself puts back what was not acknowledged.
+        give_back = getattr(getattr(self.task_consumer.channel, "qos", None), "restore_by_tag", None)
         if give_back is None:
             return
         for tag in tags:
