@@ -36,7 +36,11 @@ def _described(entity: Any) -> dict[str, Any]:
         if entity.exchange is not None:
             values["exchange"] = _values(entity.exchange, Exchange)
         if entity.bindings:
-            values["bindings"] = [_described_binding(each) for each in entity.bindings]
+            # kombu keeps a set: the same queue is to be the same text in every process.
+            values["bindings"] = sorted(
+                (_described_binding(each) for each in entity.bindings),
+                key=lambda each: repr(sorted(each.items())),
+            )
         return {"queue": values}
     if isinstance(entity, Exchange):
         return {"exchange": _values(entity, Exchange)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kombu import Exchange, Queue, binding
 
@@ -22,6 +24,14 @@ ENTITIES = [
 ]
 
 
+def facts(entity: Any) -> dict[str, Any]:
+    """What an entity is; kombu lists the bindings of a queue in the order of a set."""
+    values = dict(entity.as_dict(recurse=True))
+    if values.get("bindings"):
+        values["bindings"] = sorted(values["bindings"], key=repr)
+    return values
+
+
 @pytest.mark.parametrize("entity", ENTITIES, ids=lambda entity: entity.name)
 def test_an_entity_is_the_same_afterwards(entity) -> None:
     text = describe([entity])
@@ -29,7 +39,7 @@ def test_an_entity_is_the_same_afterwards(entity) -> None:
     (made,) = entities(text)
 
     assert type(made) is type(entity)
-    assert made.as_dict(recurse=True) == entity.as_dict(recurse=True)
+    assert facts(made) == facts(entity)
     assert describe([made]) == text
 
 
