@@ -18,10 +18,15 @@ def fork(work: Callable[[], object]) -> int:
     # SQLite's locks and PostgreSQL's sockets must not be shared.
     heart().stop()
     connections.close_all()
+    # Playwright leaves an event loop running in this thread, under which Django keeps connections of their own;
+    # in the child there is none.
+    wrappers = {alias: connections[alias] for alias in connections}
     pid = os.fork()
     if pid:
         return pid
     try:
+        for alias, wrapper in wrappers.items():
+            connections[alias] = wrapper
         work()
     except BaseException:  # noqa: BLE001 - the child must never return into the test
         traceback.print_exc()
