@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from celery import Celery
+from celery import Celery, _state
 
 from jobs import Job, conf
 from jobs.checks import _broker_problems
@@ -47,8 +47,10 @@ def test_no_broker_is_an_error(app: Celery, settings) -> None:
     assert [problem.id for problem in _broker_problems(app)] == ["jobs.E013"]
 
 
-def test_an_application_without_jobs_is_not_asked(settings) -> None:
+def test_an_application_without_jobs_is_not_asked(settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.BROKER_URL = ""
+    # Shared tasks of other tests are every application's.
+    monkeypatch.setattr(_state, "_on_app_finalizers", set())
 
     assert _broker_problems(Application("plain-shop", broker=REDIS, set_as_current=False)) == []
 

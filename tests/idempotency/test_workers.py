@@ -56,6 +56,19 @@ def deliver_again(place: KeyedPlace, task_id: str) -> None:
     wait_until(lambda: received(place, task_id) > before, seconds=60, what="the second delivery")
 
 
+def given_back_and_idle(place: KeyedPlace) -> bool:
+    """Give back what is not acknowledged, until nothing is left."""
+    assert place.worker is not None
+    place.start_again_if_dead()
+    place.worker.restore_unacknowledged()
+    return place.is_idle()
+
+
+def unacknowledged(place: KeyedPlace) -> int:
+    with place.server.client() as client:
+        return int(client.hlen("unacked"))
+
+
 def state_of(number: int) -> str | None:
     line = IdempotencyRecord.objects.filter(key=f"effect:{number}").first()
     return None if line is None else line.state
@@ -115,7 +128,8 @@ def test_row_53_a_job_whose_broker_goes_away_while_it_runs_is_not_run_again(plac
     place.server.stop()
     wait_until(lambda: state_of(number) == LedgerState.DONE, seconds=60, what="the job to end")
     place.server.start()
-    place.wait_until_idle(seconds=120)
+    # The worker could not acknowledge it on the lost connection, so it comes again when its time is over.
+    wait_until(lambda: given_back_and_idle(place), seconds=120, what="the second delivery to end")
 
     assert place.effects()[number] == 1
 
@@ -144,6 +158,8 @@ def test_row_47_an_attempt_that_died_after_it_had_sent_its_retry_is_not_run_besi
     place.send("keys.mortal", number, "retry", victim)
     wait_until(flag.exists, seconds=60, what="the process to be killed")
     if victim == "parent":
+        # Not in the moment in which Redis has handed the retry out and kombu has not noted it: row 69 loses it.
+        wait_until(lambda: unacknowledged(place) >= 2, seconds=60, what="the retry to be fetched")
         die_with_children(place)
     wait_until(lambda: state_of(number) == LedgerState.DONE, seconds=120, what="the retry")
     place.wait_until_idle(seconds=120)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from kombu import Exchange, Queue
+from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 
 from console.settings import broker_transport_options
@@ -175,6 +175,9 @@ def test_our_own_options_keep_a_worker_that_has_nothing_to_do_connected(
     tmp_path: Path, rabbit: RabbitServer, pool: str
 ) -> None:
     """A read timeout bounds a reply that does not come, not the wait for the next job."""
+    with Connection(rabbit.url) as connection:
+        # Other tests have it with other arguments, which a worker may not declare again.
+        connection.default_channel.queue_delete("shop")
     place = Place(tmp_path, rabbit.url, JOBS_LOG_LEVEL="INFO").migrate()
     place.write(
         APPLICATION.replace(
