@@ -60,6 +60,39 @@ def test_no_page_scrolls_sideways_or_fails_the_accessibility_rules(browser, cons
     assert problems == []
 
 
+@pytest.mark.parametrize("width", [1700, 1440, 1280, 1024, 800])
+def test_every_row_shows_its_job_and_its_button_on_a_screen_wider_than_a_phone(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(STUCK)
+    buttons = page.locator("tr.row").get_by_role("button", name="Retry now")
+    assert buttons.count() == page.locator("tr.row").count() > 1
+    for number in range(buttons.count()):
+        expect(buttons.nth(number)).to_be_visible()
+        box = buttons.nth(number).bounding_box()
+        assert box["x"] + box["width"] < width
+    for job in page.locator("tr.row .cell-job").all():
+        assert job.bounding_box()["width"] >= 170
+        assert job.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+
+    buttons.last.click()
+
+    expect(page.get_by_text("1 message is due now; the relay sends it next.")).to_be_visible()
+
+
+def test_on_a_phone_a_row_is_ticked_or_opened_to_be_retried(page):
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.goto(STUCK)
+    page.locator("tr.row .tick-cell label").first.click()
+    page.locator("#selection-foot").get_by_role("button", name="Retry ticked now").click()
+    expect(page.get_by_text("1 message is due now; the relay sends it next.")).to_be_visible()
+
+    page.locator("tr.row .row-link").last.click()
+    page.wait_for_url(re.compile(r"/outbox/[0-9a-f-]{36}/"))
+    page.get_by_role("button", name="Retry now").click()
+
+    expect(page.get_by_text("1 message is due now; the relay sends it next.")).to_be_visible()
+
+
 def test_ticked_messages_are_retried_with_a_key(page):
     page.goto(STUCK)
     expect(page.locator("#selection [data-replay] button")).to_be_hidden()
