@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -10,7 +11,7 @@ from celery import Celery, Task
 from celery.result import AsyncResult, EagerResult
 from celery.utils import uuid
 
-from jobs.base import binding, enqueueing, publishing, running
+from jobs.base import binding, enqueueing, publishing, running, states
 from jobs.errors import PermanentError, PolicyError
 
 # The job that ``apply`` is running: Celery applies its next attempt from within.
@@ -111,7 +112,21 @@ class Job(binding.RoutedBySelf, Task):
                 if getattr(cls, name) is not value or name in binding.KEPT_ASIDE:
                     setattr(cls, name, value)
             cls.priority = cls.priority
+        own: Any = inspect.getattr_static(cls, "backend")
+        if not isinstance(own, property):
+            # Given as an attribute it would hide the property below.
+            cls._backend = own
+            cls.backend = Job.backend  # type: ignore[method-assign]
         super().on_bound(app)
+
+    @property
+    def backend(self) -> Any:
+        """Where results and states are stored."""
+        return states.backend_of(self, super().backend)
+
+    @backend.setter
+    def backend(self, backend: Any) -> None:
+        self._backend = backend
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body; with every policy when a worker calls, with none when Python code does."""
@@ -145,6 +160,8 @@ class Job(binding.RoutedBySelf, Task):
         """
         if self._jobs_problem is not None:
             raise self._jobs_problem
+        if publishing.is_own(task_id, task=self.name) and not publishing.is_replacement(options):
+            states.note_retry(self)
         sending = enqueueing.Sending(
             job=self,
             send=super().apply_async,
@@ -217,6 +234,7 @@ class Job(binding.RoutedBySelf, Task):
         """
         if not eta and countdown is None and self.default_retry_delay is None:
             countdown = running.backoff_delay(self, self.request.retries)
+        states.remember_error(self, options.get("exc", args[2] if len(args) > 2 else None))
         with publishing.directly():
             return running.sent_again(
                 self, super().retry, args, {"eta": eta, "countdown": countdown, **options}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -47,6 +47,13 @@ def is_own(task_id: str | None, *, task: str | None = None) -> bool:
     if running is None or running.request.id != task_id:
         return False
     return task is None or running.name == task
+
+
+def is_replacement(options: Mapping[str, Any]) -> bool:
+    """Return whether these options of ``apply_async`` are those of what takes the place of the job that is running."""
+    running = get_current_worker_task()
+    before = 0 if running is None else getattr(running.request, "replaced_task_nesting", 0)
+    return (options.get("replaced_task_nesting") or 0) > (before or 0)
 
 
 def own_retries() -> int:

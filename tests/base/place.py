@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,40 @@ class Place(Worker):
 
     def outcome(self, result: AsyncResult[Any], *, seconds: float = 60) -> Any:
         """Wait for a job's end; return its result, or the exception that it ended with."""
-        wait_until(
-            result.ready, seconds=seconds, what=f"job {result.id} to end ({self.log}, it is {result.state})"
-        )
+        self._wait_for(result.ready, result, seconds=seconds, what="end")
         return result.result
+
+    def told_of(self, result: AsyncResult[Any]) -> str:
+        """Say all that is known of a job now, for the message of a test that waited for it in vain."""
+        with self.redis() as client:
+            queues = {name: client.llen(name) for name in self.queue.split(",")}
+            unacked = client.hgetall("unacked")
+            scores = client.zrange("unacked_index", 0, -1, withscores=True)
+        its_lines = [f"{line['what']} of attempt {line['attempt']}" for line in self.said(of=result.id)]
+        return "\n".join(
+            (
+                f"It is {result.state}. Its attempts wrote: {its_lines}. The worker is alive: {self.is_alive}.",
+                f"Queues: {queues}. Fetched and not acknowledged: {[raw[:2000] for raw in unacked.values()]}, {scores}",
+                f"The end of {self.log}:",
+                *self.log.read_text(errors="replace").splitlines()[-60:],
+            )
+        )
 
     def death_of(self, result: AsyncResult[Any], *, seconds: float = 60) -> wire.Record:
         """Wait for the job's death; there is one."""
-        wait_until(
-            lambda: self.records_of(result.id), seconds=seconds, what=f"a death of {result.id} ({self.log})"
-        )
+        self._wait_for(lambda: self.records_of(result.id), result, seconds=seconds, what="die")
         (record,) = self.records_of(result.id)
         assert record.kind == "death"
         return record
+
+    def _wait_for(
+        self, condition: Callable[[], object], result: AsyncResult[Any], *, seconds: float, what: str
+    ) -> None:
+        try:
+            wait_until(condition, seconds=seconds, what=f"job {result.id} to {what}")
+        except AssertionError as gave_up:
+            # Looked up now: what was known before the wait tells nothing of its end.
+            raise AssertionError(f"{gave_up}\n{self.told_of(result)}") from None
 
     def settle(self, *, seconds: float = 60) -> None:
         """Wait until the broker has nothing left: no job waits or runs."""

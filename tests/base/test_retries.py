@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jobs.agent.wire import IDEMPOTENCY_HEADER
+from tests.agent.fleet import DEAD_BACKEND
 from tests.base.place import Place
 from tests.servers import wait_until
 
@@ -19,6 +20,47 @@ def test_a_retry_by_hand_runs_the_job_again(each_pool: Place, how: str) -> None:
 
     assert each_pool.outcome(result) == "done"
     assert [line["attempt"] for line in each_pool.said("start", of=result.id)] == [0, 1]
+
+
+def test_the_state_of_an_attempt_never_replaces_the_result_of_the_next(
+    own_place: Callable[..., Place],
+) -> None:
+    """A group or a chord of such a job never ended. Celery stores RETRY after it has sent the retry."""
+    place = own_place(LATE_RETRIES="yes")
+    ways = ("plain", "countdown", "in a block", "swallowed", "swallowed, then fails")
+    jobs = [("by_hand", way) for way in ways] + [("fails", "value", 1), ("held_once",)]
+
+    states = {}
+    for name, *args in jobs:
+        # One at a time: its second attempt is to find a free process.
+        result = place.task(name).delay(*args)
+        assert place.outcome(result) == "done"
+        place.settle()  # until each attempt has stored what it stores
+        assert len(place.said("start", of=result.id)) == 2
+        states[name, *args] = place.shop.AsyncResult(result.id).state
+
+    assert states == dict.fromkeys(states, "SUCCESS")
+
+
+def test_a_job_that_waits_for_its_retry_says_so_and_why(prefork: Place) -> None:
+    result = prefork.task("much_later").delay()
+
+    wait_until(lambda: result.state == "RETRY", what=f"the state ({prefork.log})")
+    assert repr(result.result) == "TransientError('closed for the night')"
+    assert "in much_later" in result.traceback
+
+
+def test_a_job_is_retried_while_its_state_cannot_be_stored(own_place: Callable[..., Place]) -> None:
+    """Celery would count the attempt as failed, and the agent with it, with its retry on the way."""
+    place = own_place(RESULT_BACKEND=DEAD_BACKEND)
+
+    result = place.task("by_hand").delay("plain")
+    record = place.death_of(result)
+    place.settle()
+
+    assert [line["attempt"] for line in place.said("start", of=result.id)] == [0, 1]
+    assert record.reason == "result_not_stored"
+    assert len(place.records_of(result.id)) == 1
 
 
 def test_what_a_job_sent_in_a_block_that_its_retry_rolls_back_is_not_sent(prefork: Place) -> None:
