@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+NEEDED = frozenset({"HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR"})
 SETTINGS = """
 SECRET_KEY = "only for tests"
 USE_TZ = True
@@ -49,9 +50,13 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Its own settings, and nothing of the test run's."""
+        """Its own settings, and of the caller's only what a program needs to start.
+
+        Whether the caller has CI, COLUMNS, FORCE_COLOR or a locale of its own changes what pytest, ruff and Django say.
+        """
         return {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))},
+            **{name: value for name, value in os.environ.items() if name in NEEDED},
+            "LC_ALL": "C.UTF-8",
             "PYTHONPATH": os.pathsep.join([str(self.path), str(ROOT)]),
             "DJANGO_SETTINGS_MODULE": "site_settings",
             "JOBS_SPOOL_DIRECTORY": str(self.path / "spool"),
@@ -65,24 +70,25 @@ class Project:
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
         )
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run Python with these arguments to its end."""
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.path,
-            env=self.environment,
+            env={**self.environment, **environment},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=150,
             check=False,
         )
 
-    def pytest(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def pytest(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run pytest as a user would, without the plugins of this repository's own tests."""
-        return self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:playwright", *arguments)
+        options = ("-q", "-p", "no:cacheprovider", "-p", "no:playwright")
+        return self.run("-m", "pytest", *options, *arguments, **environment)
 
     def django_test(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``manage.py test``."""
