@@ -13,6 +13,7 @@ from kombu.message import Message
 
 from . import errors, messages, reasons
 from .endings import Ending
+from .inherited import close_inherited
 from .sender import BrokerAway, Sender
 from .settings import AgentSettings
 from .signatures import describe_parameters
@@ -57,6 +58,11 @@ class Agent:
             consumer.timer.call_after(0.2, self.send_spool)
         except Exception:
             logger.exception("The agent has no timer; records in the spool wait for the next start.")
+
+    def leave_connection_to_parent(self, **_: Any) -> None:
+        """Receiver of ``worker_process_init``, which Celery sends in each child."""
+        if self._consumer is not None:
+            close_inherited(self._consumer.connection)
 
     def send_spool(self) -> None:
         """Send what waits in the spool, within bounds."""

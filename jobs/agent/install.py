@@ -53,6 +53,8 @@ def join_worker(sender: Any = None, **_: Any) -> None:
     agent = Agent(sender.app, settings, sender.hostname)
     sender.jobs_agent = agent
     sender.consumer_cls = capturing_consumer(base, agent)
+    # Held by the agent's life: the signal refers to it weakly.
+    signals.worker_process_init.connect(agent.leave_connection_to_parent)
     logger.info(
         "Dead letters are captured; what the broker does not take waits in %s.", agent.spool.directory
     )

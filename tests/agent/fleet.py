@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import redis
 from celery import Celery
 from kombu import Connection, Producer
@@ -38,6 +39,15 @@ class RecordingProducer(Producer):
     def _publish(self, body: Any, *args: Any, **kwargs: Any) -> Any:
         self.bodies.append(body if isinstance(body, bytes) else body.encode())
         return super()._publish(body, *args, **kwargs)
+
+
+def _living_in_group(group: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 @dataclass
@@ -95,9 +105,10 @@ class Worker:
             self.process = subprocess.Popen(
                 command, env=env, stdout=output, stderr=output, cwd=self.directory, start_new_session=True
             )
-        seen = self.log.stat().st_size
         wait_until(
-            lambda: b" ready." in self.log.read_bytes()[min(seen, 0) :], seconds=40, what=f"{self.log}"
+            lambda: b" ready." in self.log.read_bytes()[seen:] or not self.is_alive,
+            seconds=90,
+            what=f"the worker to be ready, see {self.log}",
         )
         return self
 
@@ -116,6 +127,8 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=10)
+        # One that is still being taken down may still be connected.
+        wait_until(lambda: not _living_in_group(self.process.pid), what="the worker's children to be gone")
         self.process = None
 
     def path(self, name: str = "mark") -> Path:
