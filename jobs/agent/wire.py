@@ -36,6 +36,8 @@ REPLAY_NUMBER_HEADER = "jobs-replay-no"
 IDEMPOTENCY_HEADER = "jobs-idempotency-key"
 # On a job that a rate limit held back: the moment, in seconds since the epoch, at which it may try again.
 SLOT_HEADER = "jobs-slot"
+# On a copy of an attempt that waits for the next one, which was sent: the number of that.
+AWAITED_HEADER = "jobs-awaited-attempt"
 # "3:<publication id>" on a copy that an agent put back on a broker that keeps no count of deliveries.
 # It counts for that publication only.
 DELIVERIES_HEADER = "jobs-deliveries"

@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, transaction
 from django.utils import timezone
 from kombu.exceptions import EncodeError, OperationalError
 
-from jobs.agent.wire import IDEMPOTENCY_HEADER, SLOT_HEADER
+from jobs.agent.wire import AWAITED_HEADER, IDEMPOTENCY_HEADER, SLOT_HEADER
 from jobs.base import binding, publishing, running
 from jobs.core.keys import KeyRefused
 from jobs.errors import OutboxRefused, PayloadTooLarge, PolicyError
@@ -98,13 +98,15 @@ class Sending:
         if is_own:
             headers.pop(_REDELIVERED, None)
             if self.options.get("retries", 0) != publishing.own_retries():
-                # A slot is for the attempt that was held back.
+                # Both are for the attempt that was held back.
                 headers.pop(SLOT_HEADER, None)
+                headers.pop(AWAITED_HEADER, None)
             if IDEMPOTENCY_HEADER in headers:
                 return headers
         else:
             # Of another job, should a body have handed its own headers on.
             headers.pop(SLOT_HEADER, None)
+            headers.pop(AWAITED_HEADER, None)
             headers.pop(IDEMPOTENCY_HEADER, None)
         job = self.job
         try:

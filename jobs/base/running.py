@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from celery.exceptions import Ignore, Reject, Retry
 from django.utils import timezone
 
-from jobs.agent.wire import IDEMPOTENCY_HEADER, REPLAY_NUMBER_HEADER, SLOT_HEADER
+from jobs.agent.wire import AWAITED_HEADER, IDEMPOTENCY_HEADER, REPLAY_NUMBER_HEADER, SLOT_HEADER
 from jobs.base import binding, publishing
 from jobs.core import backoff
 from jobs.core.keys import KeyRefused, checked_key, format_key, is_key, parse_template
@@ -223,6 +223,7 @@ def _run_once(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         task_id=request.id,
         attempt=request.retries,
         replay=_life_number(request),
+        awaited=_count(_headers(request).get(AWAITED_HEADER)),
         body=body,
         atomic=job.atomic,
         using=_database(job),
@@ -263,7 +264,8 @@ def _come_back(job: Job, held: HeldBack) -> Exception:
     request: Any = job.request
     most = _longest_hold_seconds()
     seconds = held.seconds if most is None else min(held.seconds, most)
-    headers = {**_headers(request), **held.headers}
+    # What it was held for before, if it was, is over.
+    headers = {**_headers(request), AWAITED_HEADER: None, **held.headers}
     again = job.signature_from_request(
         request,
         countdown=seconds,

@@ -112,16 +112,20 @@ class Ledger:
             .annotate(current=current)
             .values_list(
                 *("state", "task_id", "attempt", "replay", "takeovers", "lease_token", "result"),
-                *("lease_expires_at", "started_at", "current"),
+                *("lease_expires_at", "started_at", "updated_at", "holder", "current"),
             )
             .first()
         )
         if found is None:
             return None
-        state, task_id, attempt, replay, takeovers, token, result, expires_at, started_at, current = found
+        state, task_id, attempt, replay, takeovers, token, result = found[:7]
+        expires_at, started_at, changed_at, last_holder, current = found[7:]
         left = 0.0 if expires_at is None else (expires_at - current).total_seconds()
         ran = max(0.0, (current - started_at).total_seconds())
-        return Row(KeyState(state, task_id, attempt, replay, takeovers, left, ran), token, result)
+        idle = max(0.0, (current - changed_at).total_seconds())
+        # note_sent names no holder: the attempt that it tells of has had none yet.
+        key = KeyState(state, task_id, attempt, replay, takeovers, left, ran, idle, bool(last_holder))
+        return Row(key, token, result)
 
     def take(
         self, row: Row, claimant: Claimant, *, takeovers: int, holder: str, lease_seconds: float
@@ -204,8 +208,8 @@ class Ledger:
         # In atomic mode a failure has rolled the row back. PostgreSQL may refuse to wait for who changes it.
         if not self._insert(marks, values, waits_for_disk=True):
             self._update(
-                f"attempt = %s, replay = %s, updated_at = {now}",
-                [claimant.attempt, claimant.replay, *now_values],
+                f"attempt = %s, replay = %s, holder = %s, updated_at = {now}",
+                [claimant.attempt, claimant.replay, "", *now_values],
                 "task_id = %s AND state <> %s AND (replay < %s OR (replay = %s AND attempt < %s))",
                 [
                     *(claimant.task_id, LedgerState.DONE.value),

@@ -16,6 +16,7 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from jobs.agent.wire import AWAITED_HEADER
 from jobs.core.claims import MAX_TAKEOVERS, AlreadyDone, Claimant, Hold, RanOut, Stale, judge
 from jobs.core.cleaning import clean_name
 from jobs.errors import HeldBack, LeaseRanOut, PermanentError, StaleAttempt
@@ -67,6 +68,7 @@ def run(
     lease_seconds: float,
     has_successors: bool,
     replay: int = 0,
+    awaited: int = 0,
     now: Clock | None = None,
 ) -> Any:
     """Run ``body`` unless the key is done, is being run, or a newer attempt of this job is known.
@@ -74,7 +76,8 @@ def run(
     With ``atomic`` the key and the body are one transaction of ``using``: a database effect happens
     exactly once. Otherwise the key is leased: a process that dies between its effect and the
     ledger's record leaves a key whose lease runs out, and the body then runs again.
-    ``attempt`` counts from 0; ``replay`` is the number of the replay that sent this copy, 0 for none.
+    ``attempt`` counts from 0; ``replay`` is the number of the replay that sent this copy, 0 for none;
+    ``awaited`` is what AWAITED_HEADER says on its message, 0 for none.
     ``now`` takes the place of the database's clock, for tests.
 
     Raises:
@@ -84,7 +87,7 @@ def run(
         PermanentError: when the key is done, its result was not kept and successors need it.
         Exception: whatever the body raises, once the key is free or its transaction rolled back.
     """
-    claimant = Claimant(clean_name(task_id), attempt, replay)
+    claimant = Claimant(clean_name(task_id), attempt, replay, awaited)
     this = _Run(
         ledger=Ledger(using=using, task=clean_name(task), key=clean_name(key), now=now),
         claimant=claimant,
@@ -280,6 +283,13 @@ class _Run:
                     f"Attempt {claimant.attempt} of job {claimant.task_id} does not run: attempt"
                     f" {row.key.attempt} of the same job is known, and goes on instead. Nothing is to be done."
                 )
+            if isinstance(verdict, Hold) and verdict.is_for_newer:
+                raise _held_back(
+                    f"Attempt {claimant.attempt} of job {claimant.task_id} waits: attempt {row.key.attempt} of the"
+                    " same job was sent, and has not begun.",
+                    verdict.seconds,
+                    {AWAITED_HEADER: row.key.attempt},
+                )
             if isinstance(verdict, Hold):
                 raise _held_back(
                     f"Job {claimant.task_id} waits: job {row.key.task_id} runs the same idempotency key.",
@@ -461,9 +471,9 @@ def _holder() -> str:
     return clean_name(f"{_host}:{os.getpid()}")
 
 
-def _held_back(message: str, seconds: float) -> HeldBack:
+def _held_back(message: str, seconds: float, headers: dict[str, object] | None = None) -> HeldBack:
     later = random.uniform(0.05, max(0.5, JITTER * seconds))  # noqa: S311 - to come back apart
-    return HeldBack(message, seconds=seconds + later)
+    return HeldBack(message, seconds=seconds + later, headers=headers)
 
 
 def _was_broken(connection: BaseDatabaseWrapper, former: object) -> bool:

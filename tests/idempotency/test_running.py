@@ -13,9 +13,11 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
+from jobs.agent.wire import AWAITED_HEADER
+from jobs.core.claims import LOST_AFTER_SECONDS
 from jobs.core.words import LedgerState
 from jobs.errors import HeldBack, LeaseRanOut, PermanentError, StaleAttempt
-from jobs.idempotency import results, sent_attempt
+from jobs.idempotency import ended, results, sent_attempt
 from jobs.models import IdempotencyRecord, JobProgress
 from tests.idempotency.copies import KEY, TASK, Body, Elsewhere, copy, expire, record
 from tests.servers import wait_until
@@ -176,11 +178,89 @@ def test_row_47_an_attempt_that_is_delivered_again_after_its_retry_was_sent_does
         copy(body, atomic=atomic)
     sent_attempt(task=TASK, key=KEY, task_id="a", attempt=1, using="default")
 
-    with pytest.raises(StaleAttempt, match="attempt 1 of the same job"):
+    with pytest.raises(HeldBack, match="attempt 1 of the same job was sent, and has not begun") as held:
         copy(body, atomic=atomic)
 
-    assert body.runs == 1
+    assert (body.runs, 1 <= held.value.seconds <= 75) == (1, True)
     assert copy(body, atomic=atomic, attempt=1) == "sent"
+    with pytest.raises(StaleAttempt, match="attempt 1 of the same job"):
+        copy(body, atomic=atomic)
+    assert body.runs == 2
+
+
+def test_row_69_a_retry_that_was_lost_on_its_way_does_not_take_the_job_with_it(database, atomic):
+    """Redis had handed it out, and its worker was killed before kombu noted that."""
+    body = Body(errors=(ConnectionError("down"),))
+    with pytest.raises(ConnectionError):
+        copy(body, atomic=atomic)
+    sent_attempt(task=TASK, key=KEY, task_id="a", attempt=1, using="default")
+    age = timedelta(seconds=LOST_AFTER_SECONDS)
+    IdempotencyRecord.objects.update(updated_at=timezone.now() - age + timedelta(seconds=30))
+
+    with pytest.raises(HeldBack):
+        copy(body, atomic=atomic)
+    IdempotencyRecord.objects.update(updated_at=timezone.now() - age - timedelta(seconds=1))
+
+    assert copy(body, atomic=atomic) == "sent"
+    # And should it come after all, it finds the key done.
+    assert copy(body, atomic=atomic, attempt=1) == "sent"
+    assert body.runs == 2
+
+
+@pytest.mark.parametrize("replay", [0, 2])
+def test_a_copy_that_waited_for_its_retry_is_stale_when_that_has_ended_the_job(database, atomic, replay):
+    """The end of a job forgets its attempts; without its memory the copy would run a dead job."""
+    body = Body(errors=(ConnectionError("down"), PermanentError("no such order")))
+    with pytest.raises(ConnectionError):
+        copy(body, atomic=atomic, replay=replay)
+    sent_attempt(task=TASK, key=KEY, task_id="a", attempt=1, replay=replay, using="default")
+    with pytest.raises(HeldBack) as held:
+        copy(body, atomic=atomic, replay=replay)
+    with pytest.raises(PermanentError):
+        copy(body, atomic=atomic, attempt=1, replay=replay)
+    ended(task=TASK, key=KEY, task_id="a", using="default")
+
+    with pytest.raises(StaleAttempt):
+        copy(body, atomic=atomic, replay=replay, awaited=held.value.headers[AWAITED_HEADER])
+
+    assert body.runs == 2
+    # One that is sent anew under its id is another matter.
+    assert copy(body, atomic=atomic, replay=replay) == "sent"
+
+
+def test_row_69_a_retry_sent_by_hand_that_was_lost_with_its_worker_does_not_take_the_job_with_it(database):
+    """The attempt that sent it still holds the key, under a lease that nobody extends any more."""
+    with pytest.raises(SystemExit):
+        copy(Body(errors=(SystemExit(9),)))
+    sent_attempt(task=TASK, key=KEY, task_id="a", attempt=1, using="default")
+    IdempotencyRecord.objects.update(state=LedgerState.RUNNING)
+    expire()
+
+    with pytest.raises(HeldBack, match="was sent, and has not begun"):
+        copy(Body())
+    IdempotencyRecord.objects.update(updated_at=timezone.now() - timedelta(seconds=LOST_AFTER_SECONDS + 1))
+
+    assert copy(Body()) == "sent"
+
+
+def test_a_copy_whose_retry_has_begun_and_failed_is_stale(database):
+    """In atomic mode its claim is rolled back with it, and the copy is held until the next attempt is sent."""
+    body = Body(errors=(ConnectionError("down"), ConnectionError("still down")))
+    with pytest.raises(ConnectionError):
+        copy(body)
+    sent_attempt(task=TASK, key=KEY, task_id="a", attempt=1, using="default")
+    with pytest.raises(ConnectionError):
+        copy(body, attempt=1)
+
+    with pytest.raises(StaleAttempt):
+        copy(body)
+
+
+def test_an_old_copy_from_before_a_replay_is_stale_whatever_the_replay_waits_for(database, atomic):
+    sent_attempt(task=TASK, key=KEY, task_id="a", attempt=1, replay=1, using="default")
+
+    with pytest.raises(StaleAttempt):
+        copy(Body(), atomic=atomic, attempt=4)
 
 
 def test_an_older_attempt_is_stale_also_when_the_newer_one_is_done(database, atomic):

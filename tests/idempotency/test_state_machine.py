@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from jobs.core.claims import MAX_TAKEOVERS, Claimant
+from jobs.core.claims import LOST_AFTER_SECONDS, MAX_TAKEOVERS, Claimant
 from jobs.core.words import LedgerState
 from jobs.errors import HeldBack, LeaseRanOut, StaleAttempt
 from jobs.idempotency.ledger import Ledger
@@ -56,6 +56,8 @@ class OneKey(RuleBasedStateMachine):
         self.last_job = ""
         self.newest_attempt = -1
         self.lost = 0
+        self.changed_at = self.now
+        self.has_begun = False
         self.result: str | None = None
         self.results = (f"result {number}" for number in itertools.count())
 
@@ -83,8 +85,13 @@ class OneKey(RuleBasedStateMachine):
         is_same = job == self.last_job
         lost = self.lost if is_same else 0
         if is_same and attempt < self.newest_attempt:
-            assert isinstance(outcome, StaleAttempt)
-            return
+            is_gone = self.has_begun or attempt + 1 < self.newest_attempt
+            if self.result is not None or is_gone:
+                assert isinstance(outcome, StaleAttempt)
+                return
+            if self.now - self.changed_at < timedelta(seconds=LOST_AFTER_SECONDS):
+                assert isinstance(outcome, HeldBack)
+                return
         if self.result is not None:
             assert isinstance(outcome, _NotRun)
             assert outcome.result == self.result
@@ -97,13 +104,14 @@ class OneKey(RuleBasedStateMachine):
             lost += 1
         if lost >= MAX_TAKEOVERS:
             assert isinstance(outcome, LeaseRanOut)
-            self.lost, self.holder = MAX_TAKEOVERS, None
+            self.lost, self.holder, self.changed_at = MAX_TAKEOVERS, None, self.now
             return
         assert isinstance(outcome, int), f"a key that nobody holds was refused: {outcome}"
         self.holder = Copy(job, attempt, outcome)
         self.running.append(self.holder)
         self.last_job, self.newest_attempt, self.lost = job, attempt, lost
         self.lease_ends = self.now + timedelta(seconds=LEASE)
+        self.changed_at, self.has_begun = self.now, True
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -113,7 +121,7 @@ class OneKey(RuleBasedStateMachine):
         is_mine = self.ledger().complete(copy.token, f'"{result}"')
         assert is_mine == (copy is self.holder)
         if is_mine:
-            self.result, self.holder = result, None
+            self.result, self.holder, self.changed_at = result, None, self.now
         self.running.remove(copy)
 
     @precondition(lambda self: self.running)
@@ -123,7 +131,7 @@ class OneKey(RuleBasedStateMachine):
         is_mine = self.ledger().free(copy.token)
         assert is_mine == (copy is self.holder)
         if is_mine:
-            self.holder = None
+            self.holder, self.changed_at = None, self.now
         self.running.remove(copy)
 
     @precondition(lambda self: self.running)
@@ -133,7 +141,7 @@ class OneKey(RuleBasedStateMachine):
         is_mine = self.ledger().extend(copy.token, lease_seconds=LEASE)
         assert is_mine == (copy is self.holder)
         if is_mine:
-            self.lease_ends = self.now + timedelta(seconds=LEASE)
+            self.lease_ends, self.changed_at = self.now + timedelta(seconds=LEASE), self.now
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -145,9 +153,9 @@ class OneKey(RuleBasedStateMachine):
     def send_retry(self, job: str, attempt: int) -> None:
         self.ledger().note_sent(Claimant(job, attempt))
         if not self.last_job:
-            self.last_job, self.newest_attempt = job, attempt
-        elif job == self.last_job and self.result is None:
-            self.newest_attempt = max(self.newest_attempt, attempt)
+            self.last_job, self.newest_attempt, self.changed_at = job, attempt, self.now
+        elif job == self.last_job and self.result is None and attempt > self.newest_attempt:
+            self.newest_attempt, self.changed_at, self.has_begun = attempt, self.now, False
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 59.0, 61.0, 3600.0]))
     def pass_time(self, seconds: float) -> None:
