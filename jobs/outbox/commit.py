@@ -171,7 +171,7 @@ def _still_there(departure: Departure, first: int, *, saw_rollback: bool) -> lis
 
 def _send(claim: uuid.UUID, chosen: Sequence[NewRow], current: conf.JobsSettings) -> PublishResult:
     now = timezone.now()
-    messages = [row.outgoing(now=now) for row in chosen]
+    messages = [rows.outgoing(row, now=now) for row in chosen]
     for is_last in (False, True):
         with _senders.borrowed(current) as (connection, is_fresh):
             try:

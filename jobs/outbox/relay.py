@@ -23,7 +23,6 @@ from django.utils import timezone
 from kombu import Connection
 
 from jobs import conf
-from jobs.broker.outgoing import Outgoing
 from jobs.broker.publish import PublishResult, open_channel, publish, sent_batches
 from jobs.core import backoff
 from jobs.core.words import OutboxState, Reason
@@ -71,24 +70,6 @@ class Row(NamedTuple):
     claim: uuid.UUID | None
     published_by: str
     available_at: datetime
-
-    def outgoing(self, *, now: datetime) -> Outgoing:
-        """Return the message as it is published now."""
-        return rows.outgoing(
-            body=self.body,
-            content_type=self.content_type,
-            content_encoding=self.content_encoding,
-            headers=self.headers,
-            properties=self.properties,
-            queue=self.queue,
-            priority=self.priority,
-            exchange=self.exchange,
-            routing_key=self.routing_key,
-            declare=self.declare,
-            eta=self.eta,
-            expires_at=self.expires_at,
-            now=now,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +225,7 @@ def _publish(
 ) -> PublishResult:
     now = timezone.now()
     try:
-        messages = [row.outgoing(now=now) for row in batch]
+        messages = [rows.outgoing(row, now=now) for row in batch]
         return publish(connection, messages, batch_key=rows.batch_key(claim), fences=fences)
     except BrokerUnavailable:
         # The next round sends it again under its name, and before what came after it.
@@ -259,7 +240,7 @@ def _publish(
     refused: dict[int, str] = {}
     for position, row in enumerate(batch):
         try:
-            result = publish(connection, [row.outgoing(now=timezone.now())])
+            result = publish(connection, [rows.outgoing(row, now=timezone.now())])
             if result.refused:
                 refused[position] = result.refused[0]
         except BrokerUnavailable:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import connections
 from kombu.transport.native_delayed_delivery import calculate_routing_key
@@ -60,62 +60,58 @@ class NewRow:
     headers: str
     properties: str
 
-    def outgoing(self, *, now: datetime) -> Outgoing:
-        """Return the message as it is published now."""
-        return outgoing(
-            body=self.body,
-            content_type=self.content_type,
-            content_encoding=self.content_encoding,
-            headers=self.headers,
-            properties=self.properties,
-            queue=self.queue,
-            priority=self.priority,
-            exchange=self.exchange,
-            routing_key=self.routing_key,
-            declare=self.declare,
-            eta=self.eta,
-            expires_at=self.expires_at,
-            now=now,
-        )
+
+class Message(Protocol):
+    """What a row has of a message, new or read; headers, properties and declare are text."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def content_encoding(self) -> str: ...
+    @property
+    def headers(self) -> str: ...
+    @property
+    def properties(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def priority(self) -> int | None: ...
+    @property
+    def exchange(self) -> str: ...
+    @property
+    def routing_key(self) -> str: ...
+    @property
+    def declare(self) -> str: ...
+    @property
+    def eta(self) -> datetime | None: ...
+    @property
+    def expires_at(self) -> datetime | None: ...
 
 
-def outgoing(
-    *,
-    body: bytes,
-    content_type: str,
-    content_encoding: str,
-    headers: str,
-    properties: str,
-    queue: str,
-    priority: int | None,
-    exchange: str,
-    routing_key: str,
-    declare: str,
-    eta: datetime | None,
-    expires_at: datetime | None,
-    now: datetime,
-) -> Outgoing:
+def outgoing(row: Message, *, now: datetime) -> Outgoing:
     """Make the message of a row: published now, and dropped by RabbitMQ as late as it was meant to be."""
-    head = f'{headers[:-1]}, "{PUBLISHED_AT_HEADER}": {now.timestamp()!r}}}'
-    props = properties
-    if expires_at is not None:
-        milliseconds = max(0, int((expires_at - now) / timedelta(milliseconds=1)))
-        props = f'{properties[:-1]}, "expiration": "{milliseconds}"}}'
-    if exchange == DELAYED_EXCHANGE and eta is not None:
-        routing_key = calculate_routing_key(max(1, int((eta - now).total_seconds())), routing_key)
+    properties, routing_key = row.properties, row.routing_key
+    headers = f'{row.headers[:-1]}, "{PUBLISHED_AT_HEADER}": {now.timestamp()!r}}}'
+    if row.expires_at is not None:
+        milliseconds = max(0, int((row.expires_at - now) / timedelta(milliseconds=1)))
+        properties = f'{properties[:-1]}, "expiration": "{milliseconds}"}}'
+    if row.exchange == DELAYED_EXCHANGE and row.eta is not None:
+        routing_key = calculate_routing_key(max(1, int((row.eta - now).total_seconds())), routing_key)
     is_plain = '"__type__"' not in headers and '"__type__"' not in properties
     return Outgoing(
-        body=body,
-        content_type=content_type,
-        content_encoding=content_encoding,
+        body=row.body,
+        content_type=row.content_type,
+        content_encoding=row.content_encoding,
         # What kombu's JSON has a form of its own for, a date say, is that value again on any transport.
-        headers=JSONText(head) if is_plain else kombu_loads(head),
-        properties=JSONText(props) if is_plain else kombu_loads(props),
-        queue=queue,
-        priority=priority,
-        exchange=exchange,
+        headers=JSONText(headers) if is_plain else kombu_loads(headers),
+        properties=JSONText(properties) if is_plain else kombu_loads(properties),
+        queue=row.queue,
+        priority=row.priority,
+        exchange=row.exchange,
         routing_key=routing_key,
-        declare=entities(declare),
+        declare=entities(row.declare),
     )
 
 

@@ -173,9 +173,10 @@ class OutboxRows:
         self, _claim: uuid.UUID, chosen: Sequence[NewRow], _current: conf.JobsSettings
     ) -> PublishResult:
         from jobs.broker.publish import PublishResult
+        from jobs.outbox import rows
 
         for row in chosen:
-            message = row.outgoing(now=timezone.now()).opened()
+            message = rows.outgoing(row, now=timezone.now()).opened()
             self._take(
                 StoredMessage(
                     body=message.body,

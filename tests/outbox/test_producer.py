@@ -19,7 +19,7 @@ from jobs.agent.wire import IDEMPOTENCY_HEADER, PUBLICATION_HEADER, PUBLISHED_AT
 from jobs.core.words import OutboxState
 from jobs.errors import OutboxRefused, PayloadTooLarge
 from jobs.models import OutboxMessage
-from jobs.outbox import OutboxProducer, collecting, is_open, must_hold, rows
+from jobs.outbox import OutboxProducer, collecting, is_open, must_hold, relay, rows
 from tests.outbox.shop import create, payloads
 
 OPTIONS: list[dict[str, Any]] = [
@@ -288,7 +288,8 @@ def test_a_job_that_is_held_stays_when_its_transaction_commits(shop, broker) -> 
 def test_a_delay_that_rabbitmq_keeps_is_counted_from_the_publication(seconds_left, digits) -> None:
     prefix = ".".join("0" * 28)
 
-    message = rows.outgoing(
+    row = relay.Row(
+        id=1,
         body=b"[]",
         content_type="application/json",
         content_encoding="utf-8",
@@ -301,8 +302,12 @@ def test_a_delay_that_rabbitmq_keeps_is_counted_from_the_publication(seconds_lef
         declare="[]",
         eta=NOW + timedelta(seconds=seconds_left),
         expires_at=None,
-        now=NOW,
+        claim=None,
+        published_by="",
+        available_at=NOW,
     )
+
+    message = rows.outgoing(row, now=NOW)
 
     assert message.routing_key == ".".join(digits.rjust(28, "0")) + ".orders"
 

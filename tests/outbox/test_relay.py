@@ -205,7 +205,7 @@ def test_a_fast_way_that_wakes_up_after_the_relay_sends_nothing(database, shop, 
     row = leave(shop, 1)
     run()
     messages = [
-        relay._read("default", "id = %s", [row.pk])[0].outgoing(now=timezone.now()),
+        rows.outgoing(relay._read("default", "id = %s", [row.pk])[0], now=timezone.now()),
     ]
 
     assert row.claim is not None
@@ -226,7 +226,9 @@ def test_a_fast_way_that_sends_while_the_relay_claims_is_believed(
         monkeypatch.undo()
         assert taken.claim is not None
         row = relay._read("default", "id = %s", [taken.pk])[0]
-        really_publish(connection, [row.outgoing(now=timezone.now())], batch_key=rows.batch_key(taken.claim))
+        really_publish(
+            connection, [rows.outgoing(row, now=timezone.now())], batch_key=rows.batch_key(taken.claim)
+        )
         return really_publish(connection, messages, fences=fences, **options)
 
     monkeypatch.setattr(relay, "publish", overtaken)
