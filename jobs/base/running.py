@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Celery publishes a retry and then stores the state RETRY. A retry that ends in between has its result replaced
-# by that, and whoever waits for a group or a chord waits for ever.
-LEAST_DELAY_SECONDS = 0.05
-
 # Set on a request whose policies are in force, so that a body that calls its own job runs the body.
 ENTERED = "jobs_entered"
 # The key under which the request runs.
@@ -92,8 +88,7 @@ def run_attempt(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if request.retries >= job.max_retries or getattr(request, _GAVE_UP, False):
             _note_ended(job)
             raise
-        countdown = max(LEAST_DELAY_SECONDS, backoff_delay(job, request.retries, error))
-        raise job.retry(exc=error, countdown=countdown) from error
+        raise job.retry(exc=error, countdown=backoff_delay(job, request.retries, error)) from error
     finally:
         _end_progress(request.id, is_done=is_done)
 
