@@ -51,7 +51,8 @@ def lint(directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=directory,
-        env={**os.environ, "COLUMNS": "250"},
+        # Its lines are looked for whole and plain, whatever the caller's terminal is.
+        env={**os.environ, "COLUMNS": "250", "NO_COLOR": "1", "FORCE_COLOR": ""},
         capture_output=True,
         text=True,
         timeout=120,
