@@ -16,6 +16,8 @@ from typing import Any
 
 from celery import Celery
 
+from tests.commands import Commands
+from tests.migrated import migrated_database
 from tests.rabbit import RabbitServer
 from tests.servers import RedisServer, free_port, running, wait_until
 
@@ -31,6 +33,8 @@ class Stack:
         self.port = free_port()
         self.parts = contextlib.ExitStack()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.commands = Commands(lambda: {**os.environ, **self.env})
+        self.parts.callback(self.commands.end)
         self.app = Celery("publisher", broker=self.broker.url)
         self.app.conf.task_ignore_result = True
 
@@ -59,7 +63,7 @@ class Stack:
     def start(self) -> Stack:
         self.parts.callback(self.broker.remove)
         self.broker.start()
-        self.command("migrate", "--verbosity", "0")
+        migrated_database(self.directory / "console.sqlite3")
         self.run("worker", "-m", "celery", "-A", "tests.journeys.shop", "worker", "-c", "2", "-l", "INFO")
         self.run("runops", "manage.py", "runops")
         self.run(
@@ -114,9 +118,9 @@ class Stack:
         return done
 
     def letters(self, query: str = "state:any") -> list[dict[str, Any]]:
-        """Read dead letters as a script would."""
-        done = self.command("dead_letters", "list", "--query", query, "--json", "--limit", "100000")
-        return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+        """Return dead letters as the command shows them."""
+        printed = self.commands.run("dead_letters", "list", "--query", query, "--json", "--limit", "100000")
+        return [json.loads(line) for line in printed.splitlines() if line.strip()]
 
     def add_user(self, name: str, *, password: str, role: str) -> None:
         """Make a user with one of the three roles."""
@@ -125,7 +129,7 @@ class Stack:
             f"u = User.objects.create_user({name!r}, password={password!r});"
             f"u.groups.add(Group.objects.get(name={role!r}))"
         )
-        self.command("shell", "-v", "0", "-c", code)
+        self.commands.run("shell", "-v", "0", "-c", code)
 
     def stop(self) -> None:
         self.parts.close()

@@ -23,6 +23,7 @@ from kombu.transport.redis import Channel
 
 from jobs.agent.wire import DEAD_QUEUE
 from jobs.broker.inbox import TAKEN_LIST
+from tests.migrated import migrated_database
 from tests.servers import wait_until
 from tests.stack import Stack
 
@@ -62,7 +63,7 @@ class Chaos(Stack):
     def start(self) -> Chaos:
         self.parts.callback(self.broker.remove)
         self.broker.start()
-        self.command("migrate", "--verbosity", "0")
+        migrated_database(self.directory / "console.sqlite3")
         self.start_runops()
         return self
 

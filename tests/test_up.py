@@ -58,7 +58,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """One that runs, for the tests that stop nothing."""
-    up = Up(tmp_path_factory.mktemp("shared") / "data")
+    up = Up(tmp_path_factory.mktemp("shared") / "data", is_first=True)
     try:
         yield up.start("--first-login")
     finally:

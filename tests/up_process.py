@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 
 from console.redis_server import URL_FILE
+from tests.commands import Commands
+from tests.migrated import migrated_database
 from tests.servers import free_port, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,14 +25,20 @@ START_SECONDS = 90
 
 
 class Up:
-    """One ``up``. Its embedded Redis gets a free port, so that several may run beside each other."""
+    """One ``up``. Its embedded Redis gets a free port, so that several may run beside each other.
 
-    def __init__(self, directory: Path, **environment: str) -> None:
+    Its database has its tables already, unless it is to be the first on its data.
+    """
+
+    def __init__(self, directory: Path, *, is_first: bool = False, **environment: str) -> None:
         self.directory = directory
         self.log = directory / "up.log"
         self.environment = environment
         self.process: subprocess.Popen[bytes] | None = None
+        self.commands = Commands(lambda: self.env)
         directory.mkdir(parents=True, exist_ok=True)
+        if not is_first and "DATABASE_URL" not in environment:
+            migrated_database(directory / "console.sqlite3")
         if "BROKER_URL" not in environment and not (directory / URL_FILE).exists():
             (directory / URL_FILE).write_text(f"redis://127.0.0.1:{free_port()}/0\n")
 
@@ -111,6 +119,7 @@ class Up:
 
     def end(self) -> None:
         """Leave nothing behind, whatever a test did."""
+        self.commands.end()
         if self.process is None:
             return
         family = self.family() if self.process.poll() is None else []
@@ -141,8 +150,8 @@ class Up:
 
     def letters(self, query: str = "state:any") -> list[dict[str, Any]]:
         """Return dead letters as the command shows them."""
-        done = self.manage("dead_letters", "list", "--query", query, "--json", "--limit", "100000")
-        return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+        printed = self.commands.run("dead_letters", "list", "--query", query, "--json", "--limit", "100000")
+        return [json.loads(line) for line in printed.splitlines() if line.strip()]
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:

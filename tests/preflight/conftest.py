@@ -23,9 +23,11 @@ def own_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, own_redis: RedisServer) -> Place:
+def place(tmp_path: Path, own_redis: RedisServer) -> Iterator[Place]:
     """A project on that Redis, with its tables."""
-    return Place(tmp_path / "place", own_redis.url).migrate()
+    place = Place(tmp_path / "place", own_redis.url).migrate()
+    yield place
+    place.commands.end()
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from tests.commands import Commands
+from tests.migrated import migrated_database
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 APPLICATION = """
@@ -43,6 +46,7 @@ class Place:
         self.directory = directory
         self.broker_url = broker_url
         self.environment = environment
+        self.commands = Commands(lambda: self.env)
         directory.mkdir(parents=True, exist_ok=True)
         self.write(APPLICATION)
 
@@ -84,8 +88,7 @@ class Place:
         return self.run("-m", "django", *arguments, **environment)
 
     def migrate(self) -> Place:
-        done = self.manage("migrate", "--verbosity", "0")
-        assert done.returncode == 0, done.stderr
+        migrated_database(self.directory / "console.sqlite3")
         return self
 
     def preflight(self, *arguments: str, **environment: str) -> dict[str, Any]:

@@ -129,15 +129,8 @@ def beat(place: Place, name: str) -> Iterator[Path]:
 
 
 def names(place: Place) -> list[str]:
-    done = place.manage(
-        "shell",
-        "-v",
-        "0",
-        "-c",
-        "from jobs.models import BeatProcess; print(*BeatProcess.objects.order_by('pk'))",
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    code = "from jobs.models import BeatProcess; print(*BeatProcess.objects.order_by('pk'))"
+    return place.commands.run("shell", "-v", "0", "-c", code).split()
 
 
 @pytest.mark.worker
