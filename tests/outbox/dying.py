@@ -1,12 +1,16 @@
-"""A process that is killed at a step: ``python -m tests.outbox.dying ROLE STEP``.
+"""Processes that are killed at a step: ``python -m tests.outbox.dying`` forks one for each line that it reads.
 
-ROLE ``request`` commits a transaction with five jobs; ``relay`` relays until nothing is due. STEP is the
-name of the function of ours before or after which the process kills itself with signal 9: ``before:publish``.
-With the step ``never`` it works to its end.
+A line is JSON: ROLE, STEP and the variables of its environment. ROLE ``request`` commits a transaction with five
+jobs; ``relay`` relays until nothing is due. STEP is the name of the function of ours before or after which the process
+kills itself with signal 9: ``before:publish``. With the step ``never`` it works to its end.
+
+The line's answers are the process id, and then its exit status. The parent has no connection that a child could share.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import signal
 import sys
@@ -63,10 +67,35 @@ def relay() -> None:
             pass
 
 
-if __name__ == "__main__":
-    role, step = sys.argv[1:]
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-    django.setup()
+def run(role: str, step: str, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
     if step != "never":
         kill_at(step)
     {"request": request, "relay": relay}[role]()
+
+
+def answer(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            # As any process: an error ends it with its traceback and the status 1.
+            run(*json.loads(line))
+            return
+        answer(pid)
+        _, status = os.waitpid(pid, 0)
+        answer(os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    django.setup()
+    # So that the children find it loaded.
+    for name in ("jobs.broker", "jobs.outbox.relay", "tests.outbox.shop"):
+        importlib.import_module(name)
+
+    serve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import random
@@ -10,8 +11,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from django.db import transaction
 
@@ -39,26 +42,69 @@ RELAY_STEPS = [
 ]
 
 
-def start(
-    database_url: str, broker: RedisServer, role: str, step: str, **env: str
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.outbox.dying", role, step],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "DATABASE_URL": database_url,
-            "BROKER_URL": broker.url,
-            "SECRET_KEY": "only for tests",
-            **env,
-        },
-        stderr=subprocess.PIPE,
-    )
+class Processes:
+    """Starts processes that do a thing and may be killed while they do it, one at a time."""
+
+    def __init__(self, database_url: str, broker: RedisServer, errors: Path) -> None:
+        self.errors = errors
+        with errors.open("wb") as output:
+            # It has Django loaded, so that a process is a fork and not a start of Python.
+            self.parent = subprocess.Popen(
+                [sys.executable, "-m", "tests.outbox.dying"],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "DATABASE_URL": database_url,
+                    "BROKER_URL": broker.url,
+                    "SECRET_KEY": "only for tests",
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+            )
+
+    def start(self, role: str, step: str, **env: str) -> int:
+        """Return the id of a process; ``wait`` for it before the next one."""
+        assert self.parent.stdin is not None
+        self.parent.stdin.write(json.dumps([role, step, env]) + "\n")
+        self.parent.stdin.flush()
+        return self._answer()
+
+    def wait(self) -> int:
+        """Return how the process ended, with minus the number of the signal that killed it."""
+        return self._answer()
+
+    def run(self, role: str, step: str, *, status: int, **env: str) -> None:
+        self.start(role, step, **env)
+        assert self.wait() == status, self.errors.read_text()[-3000:]
+
+    def end(self) -> None:
+        self.parent.communicate(timeout=60)
+
+    def _answer(self) -> int:
+        assert self.parent.stdout is not None
+        line = self.parent.stdout.readline()
+        assert line, self.errors.read_text()[-3000:]
+        return int(line)
 
 
-def end(process: subprocess.Popen[bytes], *, status: int) -> None:
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == status, errors.decode()[-3000:]
+@pytest.fixture(scope="module")
+def all_processes() -> Iterator[dict[str, Processes]]:
+    """Those that were made so far, by database."""
+    made: dict[str, Processes] = {}
+    yield made
+    for processes in made.values():
+        processes.end()
+
+
+@pytest.fixture
+def processes(database, database_url, broker, all_processes, tmp_path_factory) -> Processes:
+    """Processes on the test's database and broker."""
+    if database_url not in all_processes:
+        errors = tmp_path_factory.mktemp("dying") / "errors"
+        all_processes[database_url] = Processes(database_url, broker, errors)
+    return all_processes[database_url]
 
 
 def arrived(broker: RedisServer) -> list[int]:
@@ -76,29 +122,29 @@ def assert_each_was_sent_once(broker: RedisServer, count: int) -> None:
 
 @pytest.mark.parametrize("step", REQUEST_STEPS)
 def test_a_request_that_is_killed_after_its_commit_loses_and_doubles_no_job(
-    database, database_url, broker, step
+    processes: Processes, broker, step
 ) -> None:
-    end(start(database_url, broker, "request", step), status=-signal.SIGKILL)
+    processes.run("request", step, status=-signal.SIGKILL)
     assert OutboxMessage.objects.count() == 5
 
-    end(start(database_url, broker, "relay", "never"), status=0)
+    processes.run("relay", "never", status=0)
 
     assert_each_was_sent_once(broker, 5)
 
 
 @pytest.mark.parametrize("step", RELAY_STEPS)
-def test_a_relay_that_is_killed_loses_and_doubles_no_job(database, database_url, broker, step) -> None:
-    end(start(database_url, broker, "request", "before:_leave"), status=-signal.SIGKILL)
-    end(start(database_url, broker, "relay", step), status=-signal.SIGKILL)
+def test_a_relay_that_is_killed_loses_and_doubles_no_job(processes: Processes, broker, step) -> None:
+    processes.run("request", "before:_leave", status=-signal.SIGKILL)
+    processes.run("relay", step, status=-signal.SIGKILL)
 
     # Longer than the claim of the one that was killed.
-    end(start(database_url, broker, "relay", "never", LATER_SECONDS="120"), status=0)
+    processes.run("relay", "never", status=0, LATER_SECONDS="120")
 
     assert_each_was_sent_once(broker, 5)
 
 
 def test_relays_that_are_killed_at_random_lose_and_double_no_job(
-    database, database_url, broker, shop, monkeypatch
+    processes: Processes, broker, shop, monkeypatch
 ) -> None:
     monkeypatch.setattr("jobs.outbox.commit._leave", lambda *_, **__: None)
     with transaction.atomic():
@@ -108,19 +154,16 @@ def test_relays_that_are_killed_at_random_lose_and_double_no_job(
 
     for round_number in range(8):
         before = len(arrived(broker))
-        process = start(
-            database_url, broker, "relay", "never", LIMIT="10", LATER_SECONDS=str(200 * (round_number + 1))
-        )
+        pid = processes.start("relay", "never", LIMIT="10", LATER_SECONDS=str(200 * (round_number + 1)))
         wait_until(
-            lambda before=before, process=process: (
-                len(arrived(broker)) > before or process.poll() is not None
-            ),
+            lambda before=before, pid=pid: len(arrived(broker)) > before or not psutil.pid_exists(pid),
             seconds=60,
             what="the relay to send",
         )
         time.sleep(choose.uniform(0, 0.15))
-        process.kill()
-        process.communicate(timeout=60)
-    end(start(database_url, broker, "relay", "never", LATER_SECONDS="4000"), status=0)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        assert processes.wait() in {0, -signal.SIGKILL}, processes.errors.read_text()[-3000:]
+    processes.run("relay", "never", status=0, LATER_SECONDS="4000")
 
     assert_each_was_sent_once(broker, 900)
