@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
-from tests import night
+from tests.web import kept_night
 from tests.web.browsing import Problems, open_page
 
 
@@ -21,7 +20,7 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 @pytest.fixture
 def console_url(live_server) -> str:
     """Serve the console with the night of the pictures."""
-    night.seed(now=datetime.now(UTC))
+    kept_night.fill_database()
     return str(live_server.url)
 
 
