@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from jobs import leases
@@ -11,9 +9,7 @@ from jobs.core.words import ItemState, LetterState, OperationState, Reason
 from jobs.errors import LeaseLost
 from jobs.models import AuditEntry, DeadLetter, Lease, Operation, OperationBatch, OperationItem
 from jobs.operations import (
-    Actor,
     OperationRefused,
-    Selection,
     batches,
     cancel,
     continue_stage,
@@ -21,52 +17,14 @@ from jobs.operations import (
     progress,
     resume,
     set_rate,
-    start_purge,
-    start_replay,
-    start_restore,
 )
 from jobs.operations.outcomes import give_up_overdue
 from jobs.operations.runner import Runner
-from tests.broker_side import Carrier, Clock, queued, report_death, report_done, take_all
-from tests.factories import NOW, make_group, make_letter
-from tests.servers import RedisServer
-
-MARA = Actor(name="mara")
+from tests.broker_side import Carrier, queued, report_death, report_done, take_all
+from tests.factories import NOW, make_letter
+from tests.operations.starting import MARA, letters, replay, states
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def database(each_database: str, db: None) -> str:
-    """Either database, rolled back after the test."""
-    return each_database
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOW + timedelta(minutes=10))
-
-
-@pytest.fixture
-def carrier(database: str, broker: RedisServer, clock: Clock) -> Carrier:
-    return Carrier(clock)
-
-
-def letters(count: int, **fields: object) -> list[DeadLetter]:
-    group = make_group()
-    return [make_letter(group=group, kwargs={"order_id": n}, death=False, **fields) for n in range(count)]
-
-
-def replay(clock: Clock, query: str = "", **options: object) -> Operation:
-    return start_replay(
-        selection=Selection.of_query(query, now=clock.now), actor=MARA, why="fixed", now=clock.now, **options
-    )
-
-
-def states(operation: Operation) -> list[str]:
-    return list(
-        OperationItem.objects.filter(operation=operation).order_by("pk").values_list("state", flat=True)
-    )
 
 
 def test_a_replay_sends_each_letter_and_ends_with_a_report(carrier, clock, broker) -> None:
@@ -461,109 +419,6 @@ def test_a_runner_without_its_lease_sends_nothing(carrier, clock, broker) -> Non
     assert queued(broker) == []
 
 
-def test_a_purge_hides_its_letters_and_its_restore_brings_all_back(carrier, clock) -> None:
-    letters(7)
-    letters(2, queue="default")
-    purge = start_purge(
-        selection=Selection.of_query("queue:critical", now=clock.now), actor=MARA, why="noise", now=clock.now
-    )
-    carrier.until_ended(purge)
-
-    assert DeadLetter.objects.filter(state="purged", purged_by=purge).count() == 7
-    assert purge.outcome.startswith("Of 7 letters: 7 purged; they can be restored until 19 Nov 2026")
-
-    undo = start_restore(operation=purge, actor=MARA, why="mistake", now=clock.now)
-    carrier.until_ended(undo)
-
-    assert DeadLetter.objects.filter(state="dead", purged_by=None, delete_after=None).count() == 9
-    assert undo.outcome == "Of 7 letters: 7 restored."
-    with pytest.raises(OperationRefused, match="none of its letters is purged any more"):
-        start_restore(operation=purge, actor=MARA, why="again", now=clock.now)
-
-
-def test_a_purge_leaves_what_has_been_replayed_since_its_freeze(carrier, clock, broker) -> None:
-    letters(3)
-    selection = Selection.of_query("", now=clock.now)
-    chosen = DeadLetter.objects.order_by("pk").first()
-    clock.advance(1)
-    start_replay(selection=Selection.of_ids([chosen.uuid], now=clock.now), actor=MARA, why="", now=clock.now)
-    carrier.until(lambda: len(queued(broker)) == 1)
-
-    purge = start_purge(selection=selection, actor=MARA, why="", now=clock.now)
-    carrier.until_ended(purge)
-
-    chosen.refresh_from_db()
-    assert chosen.state == LetterState.REPLAYING
-    assert purge.changed_count == 2
-
-
-def test_a_purge_goes_on_at_its_checkpoint_after_a_crash_and_counts_once(carrier, clock, monkeypatch) -> None:
-    letters(9)
-    from jobs.operations import walking
-
-    monkeypatch.setattr(walking, "BATCH", 2)
-    purge = start_purge(selection=Selection.of_query("", now=clock.now), actor=MARA, why="", now=clock.now)
-    carrier.once()
-    carrier.once()
-
-    successor = Carrier.__new__(Carrier)
-    successor.clock, successor.lease, successor.runner = (
-        clock,
-        carrier.lease,
-        Runner(carrier.runner._connection),
-    )
-    successor.until_ended(purge)
-
-    assert purge.changed_count == 9
-    assert DeadLetter.objects.filter(purged_by=purge).count() == 9
-
-
-def test_a_big_purge_asks_for_its_count(carrier, clock, monkeypatch) -> None:
-    letters(3)
-    from jobs.operations import starting
-
-    monkeypatch.setattr(starting, "TYPED_ABOVE", 2)
-    selection = Selection.of_query("", now=clock.now)
-
-    with pytest.raises(OperationRefused, match=r"2 was typed\. Type 3"):
-        start_purge(selection=selection, actor=MARA, why="", now=clock.now, typed_count=2)
-    start_purge(selection=selection, actor=MARA, why="", now=clock.now, typed_count=3)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"rate_per_second": 0}, "0 letters a second"),
-        ({"rate_per_second": float("nan")}, "nan letters a second"),
-        ({"stages": (1, 0)}, "stage 2 has 0 letters"),
-        ({"stages": (None, 5)}, "stage 1 of 2 takes all"),
-        ({"stop_above_percent": 101}, "101 %"),
-        ({"target_queue": "a\nb"}, "printable"),
-        ({"target_queue": "jobs.dead"}, "the collector reads it"),
-        ({"expected_count": 5}, "2 match now"),
-        ({"edited_arguments": {"args": []}}, "list of args"),
-        ({"edited_arguments": {"args": [], "kwargs": {}}}, "more than one letter"),
-        ({"why": "x" * 2001}, "2,001 characters"),
-    ],
-)
-def test_a_replay_that_cannot_be_is_refused_and_changes_nothing(database, clock, options, words) -> None:
-    letters(2)
-
-    with pytest.raises(OperationRefused) as refusal:
-        start_replay(
-            **{
-                "selection": Selection.of_query("", now=clock.now),
-                "actor": MARA,
-                "why": "",
-                "now": clock.now,
-                **options,
-            }
-        )
-
-    assert words in str(refusal.value)
-    assert not Operation.objects.exists()
-
-
 def test_the_log_counts_one_letter_as_one(carrier, clock, broker) -> None:
     letters(1)
     operation = replay(clock)
@@ -573,52 +428,3 @@ def test_the_log_counts_one_letter_as_one(carrier, clock, broker) -> None:
     )
 
     assert operation.events.get(kind="started").text == "Started: 1 letter"
-
-
-def test_a_letter_that_died_again_after_it_was_looked_at_is_refused_with_when(database, clock) -> None:
-    letter = letters(1)[0]
-    seen = Selection.of_ids([letter.uuid], now=clock.now)
-    DeadLetter.objects.filter(pk=letter.pk).update(state_changed_at=clock.now + timedelta(minutes=1))
-
-    with pytest.raises(OperationRefused, match=f"Letter {letter.short_id} changed at"):
-        start_replay(selection=seen, actor=MARA, why="", now=clock.now + timedelta(minutes=2))
-
-
-def test_letters_that_are_not_dead_are_skipped_when_chosen_by_hand_and_refused_when_all(
-    database, clock
-) -> None:
-    resolved, dead = letters(1, state="resolved")[0], letters(1)[0]
-
-    with pytest.raises(OperationRefused, match="none of them is dead"):
-        start_replay(
-            selection=Selection.of_ids([resolved.uuid], now=clock.now), actor=MARA, why="", now=clock.now
-        )
-    operation = start_replay(
-        selection=Selection.of_ids([resolved.uuid, dead.uuid], now=clock.now),
-        actor=MARA,
-        why="",
-        now=clock.now,
-    )
-
-    assert operation.selected_count == 2
-
-
-@pytest.mark.parametrize(
-    ("action", "state", "words"),
-    [
-        (pause, OperationState.PAUSED, "it is paused, and must be running"),
-        (pause, OperationState.FINISHED, "it is finished"),
-        (resume, OperationState.RUNNING, "must be paused or stopped"),
-        (cancel, OperationState.CANCELLED, "it is cancelled"),
-        (continue_stage, OperationState.PAUSED, "it is paused"),
-    ],
-)
-def test_a_change_in_the_wrong_state_is_refused_with_the_state(database, clock, action, state, words) -> None:
-    letters(1)
-    operation = replay(clock)
-    Operation.objects.update(state=state)
-
-    with pytest.raises(OperationRefused, match=words):
-        action(operation=operation, actor=MARA, now=clock.now)
-
-    assert not AuditEntry.objects.exclude(action="replay").exists()
