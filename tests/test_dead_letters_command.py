@@ -409,3 +409,39 @@ def test_a_reader_that_has_enough_ends_a_list_quietly(place) -> None:
 
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_a_character_gets_an_escape_and_the_whole_list(place, encoding: str) -> None:
+    write_letters(2)
+    DeadLetter.objects.update(error="Straße → 日本")
+
+    done = subprocess.run(
+        [sys.executable, "manage.py", "dead_letters", "list"],
+        env={**os.environ, **place.env, "PYTHONIOENCODING": encoding},
+        cwd=ROOT,
+        capture_output=True,
+        encoding=encoding,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(r" \u2192 \u65e5\u672c") == 2
+
+
+def test_what_is_said_beside_a_list_is_not_painted_as_an_error(place) -> None:
+    write_letters(1)
+    terminal, end = os.openpty()
+    with os.fdopen(terminal, "rb", buffering=0) as shown, os.fdopen(end, "wb") as output:
+        subprocess.run(
+            [sys.executable, "manage.py", "dead_letters", "list"],
+            env={**os.environ, **place.env, "TERM": "xterm"},
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            timeout=60,
+            check=True,
+        )
+
+        assert shown.read(2_000).endswith(b"\r\n1 letter.\r\n")

@@ -25,6 +25,7 @@ from jobs.core.words import LedgerState, OperationKind
 from jobs.errors import JobsError
 from jobs.idempotency import LedgerLine
 from jobs.importing import import_lines
+from jobs.management.printing import escape_unknown
 from jobs.models import DeadLetter, Operation
 from jobs.operations import (
     Actor,
@@ -98,6 +99,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         """Run one action."""
+        escape_unknown()
         run: dict[str, Callable[..., None]] = {
             "list": self._list,
             "show": self._show,
@@ -114,6 +116,10 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except BrokenPipeError:
             _leave_quietly()
+
+    def _tell(self, text: str, ending: str | None = None) -> None:
+        """Write a note beside the output. Django paints what goes there as an error, which this is not."""
+        self.stderr.write(text, style_func=str, ending=ending)
 
     # Reading
 
@@ -138,9 +144,9 @@ class Command(BaseCommand):
             shown += 1
         total = shown if limit == 0 or shown < limit else found.count()
         if total > shown:
-            self.stderr.write(f"{shown:,} of {_letters(total)}. --limit 0 prints all.")
+            self._tell(f"{shown:,} of {_letters(total)}. --limit 0 prints all.")
         elif not is_json:
-            self.stderr.write(f"{_letters(total)}.")
+            self._tell(f"{_letters(total)}.")
 
     def _show(self, *, id: str, is_json: bool, reveal: bool, **_: Any) -> None:
         letter = _find(id)
@@ -244,10 +250,10 @@ class Command(BaseCommand):
             CommandError: when the answer is not yes.
         """
         words = for_terminal(clean_line(seen.words, limit=2_000))
-        self.stderr.write(f"{words}: {seen.selected:,} selected, {seen.to_send:,} to {kind}.")
+        self._tell(f"{words}: {seen.selected:,} selected, {seen.to_send:,} to {kind}.")
         for check in seen.checks:
             text = for_terminal(clean_line(f"{check.headline} {check.text}", limit=2_000))
-            self.stderr.write(f"  {_SIGNS[check.level]:<8}{text}")
+            self._tell(f"  {_SIGNS[check.level]:<8}{text}")
         if options["yes"]:
             return
         if not sys.stdin.isatty():
@@ -255,7 +261,7 @@ class Command(BaseCommand):
                 f"Nothing was done: a {kind} of {_letters(seen.to_send)} needs --yes, or a terminal to ask in."
             )
         wanted = str(seen.to_send) if kind == OperationKind.PURGE and seen.to_send > TYPED_ABOVE else "yes"
-        self.stderr.write(f"Type {wanted} to {kind} {_letters(seen.to_send)}: ", ending="")
+        self._tell(f"Type {wanted} to {kind} {_letters(seen.to_send)}: ", ending="")
         self.stderr.flush()
         answer = sys.stdin.readline().strip()
         if answer != wanted:
@@ -276,9 +282,9 @@ class Command(BaseCommand):
             self.stdout.write(f"Operation {operation.pk} started.")
             self.stdout.flush()
         try:
-            counts = wait_for_end(operation, tell=self.stderr.write)
+            counts = wait_for_end(operation, tell=self._tell)
         except KeyboardInterrupt:
-            self.stderr.write(
+            self._tell(
                 f"\nOperation {operation.pk} goes on without this command. Its page can pause or cancel it."
             )
             raise SystemExit(130) from None
@@ -312,9 +318,7 @@ class Command(BaseCommand):
             for line in exporting.lines(letters, is_masked=False):
                 write(line)
                 count += 1
-        self.stderr.write(
-            f"{_letters(count)} exported. Their messages hold masked values too: keep them safe."
-        )
+        self._tell(f"{_letters(count)} exported. Their messages hold masked values too: keep them safe.")
 
     def _import(self, *, file: str, is_json: bool, **options: Any) -> None:
         now = timezone.now()

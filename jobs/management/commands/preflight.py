@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs.broker.applications import find_application, is_attached, load_tasks
 from jobs.errors import JobsError
+from jobs.management.printing import escape_unknown
 from jobs.preflight import inspection, report
 from jobs.preflight.checks import check
 from jobs.preflight.findings import Level, count
@@ -39,6 +40,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, app: str, is_json: bool, strict: bool, **options: Any) -> None:
         """Check, print, and set the exit status."""
+        escape_unknown()
         try:
             application = find_application(app, package=_project())
             load_tasks(application)

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs.errors import JobsError
+from jobs.management.printing import escape_unknown
 from jobs.startjob import Draft, choose_app, plan, write
 from jobs.startjob.draft import QUEUES
 
@@ -37,6 +38,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, app: str | None, queue: str, key: str | None, **_: Any) -> None:
         """Write the files, and say what to do next."""
+        escape_unknown()
         wanted, _dot, name = name.rpartition(".")
         # As the task will be called: shop.tasks.send_receipt.
         wanted = wanted.removesuffix(".tasks")
