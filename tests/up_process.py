@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import contextlib
 import os
 import re
 import signal
@@ -101,11 +102,11 @@ class Up:
     def child(self, words: str) -> psutil.Process:
         """The child whose command line contains ``words``."""
         assert self.process is not None
-        found = [
-            child
-            for child in psutil.Process(self.process.pid).children()
-            if words in " ".join(child.cmdline())
-        ]
+        found = []
+        for child in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+                if words in " ".join(child.cmdline()):
+                    found.append(child)
         assert len(found) == 1, found
         return found[0]
 
