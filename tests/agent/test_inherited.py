@@ -49,8 +49,11 @@ def test_row_69_a_child_that_was_replaced_does_not_share_the_connection_on_which
 
     def readers() -> set[int]:
         with worker.redis() as client:
+            # Of its own database: other workers of the session wait on the same server.
             return {
-                int(each["addr"].rsplit(":", 1)[1]) for each in client.client_list() if each["cmd"] == "brpop"
+                int(each["addr"].rsplit(":", 1)[1])
+                for each in client.client_list()
+                if each["cmd"] == "brpop" and each["db"] == worker.broker_url.rpartition("/")[2]
             }
 
     wait_until(readers, what="the worker to wait for jobs")
