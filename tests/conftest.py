@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from django.core.management import call_command
 
 from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
+
+TESTS = Path(__file__).resolve().parent
+# The files that take longest, the longest first. pytest-xdist hands files out in the order of their tests; what has
+# few tests and long ones would begin last, and the other processes would wait for it.
+LONG_FILES = [
+    "test_up.py", "web/test_outbox_browser.py", "web/test_list_browser.py", "preflight/test_worker_start.py",
+    "test_runops.py", "preflight/test_command.py", "test_restarts.py", "idempotency/test_workers.py",
+    "idempotency/test_chaos.py", "agent/test_broker_down.py", "agent/test_broker_restart.py", "test_retry_storm.py",
+    "base/test_retries.py", "limits/test_fleet.py", "agent/test_other_brokers.py", "test_startjob.py",
+    "web/test_live_browser.py", "test_demo.py", "preflight/test_rabbit.py", "journeys/test_outbox.py",
+    "journeys/test_journeys.py", "agent/test_comebacks.py", "test_chaos.py", "testing/test_plugin.py",
+    "agent/test_messages.py", "base/test_enqueueing.py", "base/test_running.py", "agent/test_endings.py",
+    "agent/test_shutdown.py", "outbox/test_kills.py", "idempotency/test_databases.py", "web/test_letters.py",
+    "test_schedules.py", "test_rabbitmq.py", "test_dead_letters_command.py", "base/test_errors.py",
+    "web/test_access.py", "outbox/test_canvas.py", "idempotency/test_already_done.py", "agent/test_backend_down.py",
+    "idempotency/test_outages.py", "test_search.py", "base/test_canvas.py", "idempotency/test_crashes.py",
+    "test_embedding.py", "preflight/test_beats.py", "test_workers.py", "test_migrations.py", "test_settings.py",
+]  # fmt: skip
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the long files where several processes share the tests; alone, the quick ones are told first."""
+    if hasattr(config, "workerinput"):
+        order = {TESTS / name: number for number, name in enumerate(LONG_FILES)}
+        items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 @pytest.fixture(scope="session")
@@ -39,12 +64,9 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(postgres_server: PostgresServer, django_db_setup, django_db_blocker) -> str:
+def postgres_url(postgres_server: PostgresServer) -> str:
     """The URL of a PostgreSQL database with the product's tables; tests share it and roll back."""
-    url = postgres_server.create_database("jobs")
-    with django_db_blocker.unblock(), default_database(url):
-        call_command("migrate", verbosity=0)
-    return url
+    return postgres_server.create_migrated_database("jobs")
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

@@ -1,4 +1,4 @@
-"""A SQLite database with the product's tables, made once a process; each test that needs one gets a copy."""
+"""Databases with the product's tables, made once a process; each test that needs one gets a copy."""
 
 from __future__ import annotations
 
@@ -24,19 +24,34 @@ def migrated_database(path: Path) -> Path:
     return path
 
 
-@functools.cache
-def _original() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="jobs-migrated-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+def migrate(database_url: str) -> None:
+    """Run ``manage.py migrate`` on an empty database."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     subprocess.run(
         [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
-        env={**kept, "JOBS_DATA_DIR": str(directory), "SECRET_KEY": "only for tests"},
+        env={
+            **kept,
+            "DATABASE_URL": database_url,
+            "JOBS_DATA_DIR": str(_directory()),
+            "SECRET_KEY": "only for tests",
+        },
         cwd=ROOT,
         check=True,
         timeout=120,
     )
-    path = directory / "console.sqlite3"
+
+
+@functools.cache
+def _original() -> Path:
+    path = _directory() / "console.sqlite3"
+    migrate(f"sqlite:///{path}")
     # All is in the one file that is copied: the last connection that closes empties the log.
     assert not path.with_name(f"{path.name}-wal").exists()
     return path
+
+
+@functools.cache
+def _directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="jobs-migrated-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory

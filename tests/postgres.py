@@ -23,6 +23,7 @@ import dj_database_url
 import psycopg
 from django.db import connections
 
+from tests.migrated import migrate
 from tests.servers import free_port, wait_until
 
 UNPRIVILEGED_USER = "nobody"
@@ -36,6 +37,7 @@ class PostgresServer:
         self.is_durable = is_durable
         self.directory = Path(tempfile.mkdtemp(prefix="jobs-postgres-"))
         self.process: subprocess.Popen[bytes] | None = None
+        self._has_migrated = False
         self.installation = self._reachable_installation()
 
     @property
@@ -80,11 +82,20 @@ class PostgresServer:
         except psycopg.OperationalError:
             return False
 
-    def create_database(self, name: str) -> str:
-        """Create an empty database and return its URL."""
+    def create_database(self, name: str, *, template: str = "template1") -> str:
+        """Create an empty database, or a copy of one to which nobody is connected; return its URL."""
+        create = psycopg.sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        names = psycopg.sql.Identifier(name), psycopg.sql.Identifier(template)
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+            connection.execute(create.format(*names))
         return self.url_of(name)
+
+    def create_migrated_database(self, name: str) -> str:
+        """Create a database with the product's tables and return its URL."""
+        if not self._has_migrated:
+            migrate(self.create_database("migrated"))
+            self._has_migrated = True
+        return self.create_database(name, template="migrated")
 
     def remove(self) -> None:
         """Stop the server at once and delete its data."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import dj_database_url
 from django.conf import settings
-from django.core.management import call_command
 from django.db import connections
 from django.utils import timezone
 from kombu import Connection, Producer
@@ -25,6 +24,7 @@ from kombu import Connection, Producer
 from console.settings import SQLITE_OPTIONS
 from jobs.agent.wire import CONTENT_TYPE, DEAD_QUEUE, Record, encode
 from tests.factories import make_copies, make_group, make_letter
+from tests.migrated import migrated_database
 from tests.servers import RedisServer, running
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,11 +32,13 @@ LEASE_SECONDS = 2.0
 
 
 class RunopsPlace:
-    """Runs ``manage.py runops`` and other commands on ``database_url``, SQLite in a file when it is empty."""
+    """Runs ``manage.py runops`` and other commands on a database with tables: SQLite in a file if none is given."""
 
     def __init__(self, database_url: str = "") -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="jobs-runops-"))
-        self.database_url = database_url or f"sqlite:///{self.directory / 'console.sqlite3'}"
+        if not database_url:
+            database_url = f"sqlite:///{migrated_database(self.directory / 'console.sqlite3')}"
+        self.database_url = database_url
         self.redis = RedisServer()
         self._stack = contextlib.ExitStack()
         self.count = 0
@@ -70,7 +72,6 @@ class RunopsPlace:
         connections["default"] = connections.create_connection("default")
         settings.BROKER_URL = self.redis.url
         try:
-            call_command("migrate", verbosity=0)
             yield self
         finally:
             self._stack.close()

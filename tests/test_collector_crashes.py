@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from django.core.management import call_command
 from django.db import connection, transaction
 
 from jobs.agent.wire import CONTENT_TYPE, DEAD_QUEUE, encode
@@ -79,7 +78,7 @@ def test_a_crash_before_the_commit_loses_nothing(broker):
 @pytest.mark.django_db(transaction=True)
 def test_two_collectors_with_the_same_batch_write_it_once(postgres_server):
     """The lease makes this rare; the unique key makes it harmless."""
-    url = postgres_server.create_database("two_collectors")
+    url = postgres_server.create_migrated_database("two_collectors")
     records = [make_record(error_type=f"shop.E{n % 7}") for n in range(60)]
     taken = [make_taken(record) for record in records]
     failures: list[BaseException] = []
@@ -96,7 +95,6 @@ def test_two_collectors_with_the_same_batch_write_it_once(postgres_server):
             connection.close()
 
     with default_database(url):
-        call_command("migrate", verbosity=0)
         threads = [threading.Thread(target=collect) for _ in range(4)]
         for thread in threads:
             thread.start()

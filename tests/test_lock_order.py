@@ -6,7 +6,6 @@ import threading
 import uuid
 
 import pytest
-from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 
 from jobs.collector.replays import load
@@ -23,8 +22,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.mark.django_db(transaction=True)
 def test_who_gives_up_on_an_outcome_waits_for_the_collector_that_has_it(postgres_server):
-    with default_database(postgres_server.create_database("lock_order")):
-        call_command("migrate", verbosity=0)
+    with default_database(postgres_server.create_migrated_database("lock_order")):
         letter = make_letter(state=LetterState.REPLAYING, replays=1)
         item = make_item(make_operation(), letter)
         given_up: list[int] = []

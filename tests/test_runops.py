@@ -32,7 +32,7 @@ def place(request, django_db_setup, django_db_blocker) -> Iterator[RunopsPlace]:
     url = ""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = server.create_database(f"runops_{time.monotonic_ns()}")
+        url = server.create_migrated_database(f"runops_{time.monotonic_ns()}")
     with django_db_blocker.unblock(), RunopsPlace(url).entered() as entered:
         yield entered
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from celery import Celery
-from django.core.management import call_command
 from django.db import connection, connections
 
 from jobs.models import AuditEntry, DeadLetter, Death, FailureGroup, LetterMessage, OutboxMessage
 from jobs.outbox import commit
+from tests.migrated import migrated_database
 from tests.outbox.shop import create
 from tests.postgres import default_database
 
@@ -25,17 +24,14 @@ def outbox_urls() -> dict[str, str]:
 
 
 @pytest.fixture(params=DATABASES)
-def database_url(request, outbox_urls, tmp_path_factory, django_db_setup, django_db_blocker) -> str:
+def database_url(request, outbox_urls, tmp_path_factory, django_db_setup) -> str:
     """The URL of a database with the product's tables."""
     vendor = request.param
     if vendor not in outbox_urls:
         if vendor == "sqlite":
-            path: Path = tmp_path_factory.mktemp("outbox") / "outbox.sqlite3"
-            url = f"sqlite:///{path}"
+            url = f"sqlite:///{migrated_database(tmp_path_factory.mktemp('outbox') / 'outbox.sqlite3')}"
         else:
-            url = request.getfixturevalue("postgres_server").create_database("outbox")
-        with django_db_blocker.unblock(), default_database(url):
-            call_command("migrate", verbosity=0)
+            url = request.getfixturevalue("postgres_server").create_migrated_database("outbox")
         outbox_urls[vendor] = url
     return outbox_urls[vendor]
 

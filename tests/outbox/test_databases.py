@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
-from django.core.management import call_command
-from django.db import OperationalError, connection, connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.utils import timezone
 
 from jobs import retention
@@ -26,30 +23,18 @@ from jobs.outbox import OutboxProducer, collecting, is_open, letters, service
 from jobs.outbox.relay import relay_batch
 from jobs.outbox.service import OutboxView
 from jobs.runops import all_duties
+from tests.migrated import migrated_database
 from tests.outbox.shop import payloads
-from tests.postgres import default_database
 from tests.servers import RedisServer
 
 PENDING, PUBLISHED, GAVE_UP = OutboxState.PENDING, OutboxState.PUBLISHED, OutboxState.GAVE_UP
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory, django_db_setup, django_db_blocker) -> Path:
-    """A SQLite file with the tables, to be copied."""
-    path: Path = tmp_path_factory.mktemp("other") / "other.sqlite3"
-    with django_db_blocker.unblock(), default_database(f"sqlite:///{path}"):
-        call_command("migrate", verbosity=0)
-        # So that the file alone is all of it.
-        connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return path
-
-
 @pytest.fixture
-def other(database, settings, tmp_path, migrated) -> Iterator[str]:
+def other(database, settings, tmp_path) -> Iterator[str]:
     """A second database, on SQLite, with the tables."""
     settings.JOBS_OUTBOX_DATABASES = ["default", "other"]
-    path = tmp_path / "other.sqlite3"
-    shutil.copy(migrated, path)
+    path = migrated_database(tmp_path / "other.sqlite3")
     connections.settings["other"] = {
         **connections.settings["default"],
         "ENGINE": "django.db.backends.sqlite3",
