@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +12,9 @@ from celery.result import AsyncResult
 from kombu import pools
 
 from jobs.agent import wire
-from tests.agent.fleet import ROOT, Worker
+from tests.agent.fleet import Worker
 from tests.base import shop
+from tests.migrated import migrated_database
 from tests.servers import wait_until
 
 
@@ -32,13 +30,7 @@ class Place(Worker):
         self.program = ("celery", "-A", "tests.base.shop")
         self.queue = "celery,critical,news"
         self.shop = shop.create(self.broker_url, self.broker_url)
-        subprocess.run(
-            [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
-            env={**os.environ, **self.environment},
-            cwd=ROOT,
-            check=True,
-            timeout=120,
-        )
+        migrated_database(self.directory / "db.sqlite3")
         return self
 
     @property

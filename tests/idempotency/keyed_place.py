@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -18,8 +15,9 @@ from celery import Celery
 from django.db import connection
 
 from jobs.agent.wire import Record
-from tests.agent.fleet import ROOT, Worker
+from tests.agent.fleet import Worker
 from tests.idempotency import shop
+from tests.migrated import migrate, migrated_database
 from tests.postgres import default_database
 from tests.servers import RedisServer, wait_until
 
@@ -60,13 +58,12 @@ class KeyedPlace:
         self.app.conf.task_ignore_result = True
 
     def migrate(self) -> None:
-        subprocess.run(
-            [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
-            env={**os.environ, **self.environment, "DJANGO_SETTINGS_MODULE": "tests.settings"},
-            cwd=ROOT,
-            check=True,
-            timeout=180,
-        )
+        """Give an empty database the product's tables; a file of SQLite is a copy."""
+        path = self.database_url.removeprefix("sqlite:///")
+        if path != self.database_url:
+            migrated_database(Path(path))
+        else:
+            migrate(self.database_url)
 
     def start(self, pool: str = "prefork", concurrency: int = 2) -> Worker:
         self.worker = Worker(
