@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.agent.wire import AWAITED_HEADER, SLOT_HEADER
 from jobs.core.pace import Pace
 from jobs.core.replay import (
     ReplayRefused,
@@ -85,6 +86,8 @@ def test_marks_of_the_broker_and_of_former_deliveries_are_dropped() -> None:
         "x-last-death-reason": "rejected",
         "x-delivery-count": 3,
         "redelivered": True,
+        SLOT_HEADER: 1_800_000_000.0,
+        AWAITED_HEADER: 1,
     }
     stored = message(
         headers=make_headers(task="t", task_id="old") | marks,

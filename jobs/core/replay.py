@@ -18,9 +18,11 @@ JSON_TYPES = frozenset({"application/json", "text/json"})
 
 # What the broker or a former delivery wrote. RabbitMQ takes a copied x-death for a cycle and drops
 # the message; a copied counter or redelivered flag makes a first delivery look like a later one.
-# A slot was given to the attempt that a rate limit held back, and that one is over.
+# A slot was given to the attempt that a rate limit held back, and that one is over; so is the one that
+# waited for its retry, as which a replay under the old id would end at once.
 _DROPPED_HEADERS = frozenset(
-    {"x-death", "x-delivery-count", "x-acquired-count", "redelivered", "compression", "jobs-slot"}
+    {"x-death", "x-delivery-count", "x-acquired-count", "redelivered", "compression"}
+    | {"jobs-slot", "jobs-awaited-attempt"}
     | {f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")}
 )
 # Set anew for each publication (encoding, tag, routing), meant for somebody who no longer waits

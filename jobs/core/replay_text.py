@@ -26,7 +26,7 @@ _CHANGED = re.compile(
     r'(?:"[^"\\]*"|[^][{}",]+)(?=[,}])'
 )
 # Headers that replay.prepare drops, and values that wire.to_json_value tagged.
-_NOT_PLAIN = ('"x-', '"redelivered": ', '"compression": ', '"jobs-slot": ', '"__')
+_NOT_PLAIN = ('"x-', '"redelivered": ', '"compression": ', '"jobs-slot": ', '"jobs-awaited-attempt": ', '"__')
 _PROPERTIES = re.compile(
     r'\{(?:"(?:correlation_id|reply_to|body_encoding|delivery_tag)": "[^"\\]*"|"delivery_mode": 2'
     r'|"priority": \d+|"delivery_info": \{"exchange": "[^"\\]*", "routing_key": "[^"\\]*"\}|, )+\}'

@@ -76,6 +76,8 @@ def test_simple_headers_become_what_the_long_way_makes_of_them(headers: dict[str
         pytest.param(USUAL | {"links": [{"id": "inner"}]}, id="an object within a list"),
         pytest.param(USUAL | {"x-death": [], "redelivered": True}, id="marks of the broker"),
         pytest.param({"x-delivery-count": 1, **USUAL}, id="a mark of the broker, first"),
+        pytest.param(USUAL | {wire.SLOT_HEADER: 1.5}, id="a slot"),
+        pytest.param(USUAL | {wire.AWAITED_HEADER: 1}, id="an attempt that was waited for"),
         pytest.param(USUAL | {"compression": "application/x-gzip"}, id="compression"),
         pytest.param(USUAL | {"at": wire.to_json_value(b"\xff")}, id="a tagged value"),
         pytest.param(USUAL | {"id": 'with "quotes"'}, id="an id with escapes"),
