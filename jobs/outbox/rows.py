@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 from kombu.transport.native_delayed_delivery import calculate_routing_key
@@ -17,6 +17,9 @@ from jobs.broker.declarations import entities
 from jobs.broker.outgoing import JSONText, Outgoing
 from jobs.core.words import OutboxState
 from jobs.models import OutboxMessage
+
+if TYPE_CHECKING:
+    from jobs.outbox.relay import Row
 
 TABLE = OutboxMessage._meta.db_table
 COMMIT, RELAY = "commit", "relay"
@@ -61,36 +64,7 @@ class NewRow:
     properties: str
 
 
-class Message(Protocol):
-    """What a row has of a message, new or read; headers, properties and declare are text."""
-
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def content_type(self) -> str: ...
-    @property
-    def content_encoding(self) -> str: ...
-    @property
-    def headers(self) -> str: ...
-    @property
-    def properties(self) -> str: ...
-    @property
-    def queue(self) -> str: ...
-    @property
-    def priority(self) -> int | None: ...
-    @property
-    def exchange(self) -> str: ...
-    @property
-    def routing_key(self) -> str: ...
-    @property
-    def declare(self) -> str: ...
-    @property
-    def eta(self) -> datetime | None: ...
-    @property
-    def expires_at(self) -> datetime | None: ...
-
-
-def outgoing(row: Message, *, now: datetime) -> Outgoing:
+def outgoing(row: NewRow | Row, *, now: datetime) -> Outgoing:
     """Make the message of a row: published now, and dropped by RabbitMQ as late as it was meant to be."""
     properties, routing_key = row.properties, row.routing_key
     headers = f'{row.headers[:-1]}, "{PUBLISHED_AT_HEADER}": {now.timestamp()!r}}}'
