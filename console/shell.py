@@ -9,10 +9,23 @@ from django.core.cache import cache
 from django.http import HttpRequest
 from django.utils import timezone
 
+from console import windows
 from jobs.core.words import LetterState
 from jobs.models import DeadLetter
 
 THEMES = ("light", "dark")
+# Which link of the side bar a page belongs to, by how its URL's name begins.
+_SECTIONS: dict[str, tuple[str, ...]] = {
+    "overview": ("overview",),
+    "audit": ("audit",),
+    "operations": ("operation",),
+    "outbox": ("outbox",),
+    "queues": ("queue",),
+    "jobs": ("job", "task"),
+    "workers": ("worker",),
+    "alerts": ("alert",),
+    "letters": ("letter", "group", "replay", "purge", "restore", "export"),
+}
 _COUNT_KEY = "console.dead-count"
 # Counting a million rows takes a tenth of a second; nobody sees whether such a number is 5 s old.
 _COUNT_CACHED_ABOVE = 50_000
@@ -40,19 +53,15 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "theme": theme if theme in THEMES else "",
         "dead_count": dead_count,
         "section": _section(name or ""),
+        # What links add to keep the time window.
+        "window_query": windows.of(request).query,
         "now": timezone.now(),
     }
 
 
 def _section(name: str) -> str:
     """Return which link of the side bar is the current one."""
-    for section in ("overview", "audit"):
-        if name.startswith(section):
+    for section, beginnings in _SECTIONS.items():
+        if name.startswith(beginnings):
             return section
-    if name.startswith("operation"):
-        return "operations"
-    if name.startswith("outbox"):
-        return "outbox"
-    if name.startswith(("letter", "group", "replay", "purge", "restore", "export")):
-        return "letters"
     return ""

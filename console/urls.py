@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.urls import URLPattern, path
 
-from console import action_urls
+from console import action_urls, alert_urls, job_urls, machine_urls, queue_urls, worker_urls
 from console.views import audit, auth, components, errors, letters, overview, several_groups
 
 app_name = "console"
@@ -23,6 +23,11 @@ urlpatterns: list[URLPattern] = [
     path("theme/", auth.theme, name="theme"),
     path("healthz", errors.healthz, name="healthz"),
     *action_urls.urlpatterns,
+    *queue_urls.urlpatterns,
+    *job_urls.urlpatterns,
+    *worker_urls.urlpatterns,
+    *alert_urls.urlpatterns,
+    *machine_urls.urlpatterns,
 ]
 
 if settings.DEBUG:

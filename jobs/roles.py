@@ -1,8 +1,10 @@
 """The three roles and what each may do. They are groups of Django's, made and completed by migrate.
 
 - Viewer sees everything that is not masked.
-- Operator also replays, restores, exports, writes notes, triages groups and controls operations.
-- Admin also purges, edits arguments, reveals masked values, changes schedules and manages users.
+- Operator also replays, restores, exports, writes notes, triages groups, controls operations, pauses queues and
+  looks into them, revokes jobs, silences alerts and tests their rules.
+- Admin also purges letters and queues, edits arguments, reveals masked values, controls workers, changes alert
+  rules and schedules, and manages users.
 
 migrate only adds: a permission that somebody took away from a role comes back, one that somebody
 added stays. For other roles make other groups.
@@ -27,6 +29,8 @@ _VIEWER = frozenset(
         *("deadletter", "death", "failuregroup", "worker", "auditentry"),
         *("outboxmessage", "idempotencyrecord", "jobprogress", "beatprocess"),
         *("operation", "operationstage", "operationitem", "operationevent"),
+        *("run", "rollup", "workerboot", "deploy", "queuesample", "queuepause", "queueaction"),
+        *("alert", "alertrule", "silence", "notification"),
     )
 ) | {
     f"django_celery_beat.view_{model}"
@@ -40,10 +44,17 @@ _OPERATOR = _VIEWER | {
     "jobs.triage_failuregroup",
     "jobs.control_operation",
     "jobs.retry_outboxmessage",
+    "jobs.pause_queue",
+    "jobs.peek_queue",
+    "jobs.revoke_job",
+    "jobs.add_silence",
+    "jobs.test_alertrule",
 }
 _ADMIN = (
     _OPERATOR
     | {"jobs.purge_deadletter", "jobs.edit_deadletter", "jobs.reveal_deadletter"}
+    | {"jobs.purge_queue", "jobs.control_workerboot"}
+    | {"jobs.add_alertrule", "jobs.change_alertrule", "jobs.delete_alertrule"}
     | {
         f"django_celery_beat.{verb}_{model}"
         for verb in ("add", "change", "delete")

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from console import permissions, times
+from console import addresses, permissions, times
 from console.presenters.plain import visible
 from console.states import MARKS, REASON_MARKS, Mark
 from jobs.core.fingerprint import split_variable
@@ -23,6 +23,28 @@ register = template.Library()
 # Two lines of a list on the widest screen; the letter's page shows more.
 _LINE_LIMIT = 300
 _EMPTY = SafeString("")
+
+
+@register.simple_tag(takes_context=True)
+def windowed(context: template.Context, address: str) -> str:
+    """Return an address that keeps the page's time window: ``{% url … as page %}{% windowed page %}``."""
+    query = context.get("window_query", "")
+    if not query:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}{query}"
+
+
+@register.simple_tag(takes_context=True)
+def page_of(context: template.Context, kind: str, name: str) -> str:
+    """Return the address of a queue's, task's, worker's or job's page; the time window is kept."""
+    query = context.get("window_query", "")
+    if kind == "queue":
+        return addresses.queue_page(name, window_query=query)
+    if kind == "task":
+        return addresses.task_page(name, window_query=query)
+    if kind == "worker":
+        return addresses.worker_page(name, window_query=query)
+    return addresses.job_page(name)
 
 
 @register.simple_tag

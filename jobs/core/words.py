@@ -124,3 +124,104 @@ class LedgerState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FREE = "free"
+
+
+class RunOutcome(StrEnum):
+    """How one attempt ended."""
+
+    DONE = "done"
+    RETRIED = "retried"
+    DEAD = "dead"
+    REVOKED = "revoked"
+    IGNORED = "ignored"
+
+
+class RollupLevel(StrEnum):
+    """How long a rollup's span is, in UTC."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+
+class RollupScope(StrEnum):
+    """What a rollup counts: one task on one queue, a task, a queue, or everything."""
+
+    BOTH = "both"
+    TASK = "task"
+    QUEUE = "queue"
+    ALL = "all"
+
+
+class SampleLevel(StrEnum):
+    """A sample of a queue at a moment, or what a minute or an hour of them came to."""
+
+    SAMPLE = "sample"
+    MINUTE = "minute"
+    HOUR = "hour"
+
+
+class QueueActionKind(StrEnum):
+    """What runops does to a queue."""
+
+    PURGE = "purge"
+
+
+class QueueActionState(StrEnum):
+    """waiting → running → finished or failed."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class AlertKind(StrEnum):
+    """What an alert rule watches."""
+
+    LETTERS_GROWING = "letters_growing"
+    GROUP_FAILING = "group_failing"
+    QUEUE_DEPTH = "queue_depth"
+    OLDEST_AGE = "oldest_age"
+    LATENCY = "latency"
+    FAILURE_RATE = "failure_rate"
+    NO_CONSUMER = "no_consumer"
+    NOTHING_RECEIVED = "nothing_received"
+    WORKER_LOST = "worker_lost"
+    BEAT_SILENT = "beat_silent"
+    OUTBOX_LAG = "outbox_lag"
+    COLLECTOR_LAG = "collector_lag"
+
+
+class AlertState(StrEnum):
+    """pending → firing → resolved; a pending one whose condition ends in time is forgotten."""
+
+    PENDING = "pending"
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+class Severity(StrEnum):
+    """How urgent an alert is."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class NotificationKind(StrEnum):
+    """Why somebody is told."""
+
+    FIRED = "fired"
+    REMINDER = "reminder"
+    RECOVERED = "recovered"
+    TEST = "test"
+
+
+class NotificationState(StrEnum):
+    """waiting → sent, or gave_up after many tries; silenced ones are never sent."""
+
+    WAITING = "waiting"
+    SENT = "sent"
+    GAVE_UP = "gave_up"
+    SILENCED = "silenced"

@@ -1,5 +1,6 @@
 """The tables of the job runtime."""
 
+from jobs.models.alerts import Alert, AlertRule, Notification, Silence
 from jobs.models.beats import BeatProcess
 from jobs.models.groups import FailureGroup
 from jobs.models.idempotency import IdempotencyRecord, JobProgress
@@ -14,23 +15,37 @@ from jobs.models.operations import (
     OperationStage,
 )
 from jobs.models.outbox import OutboxMessage
+from jobs.models.queues import QueueAction, QueuePause, QueueSample
+from jobs.models.runs import BatchReceipt, Deploy, Rollup, Run, WorkerBoot
 from jobs.models.workers import Worker
 
 __all__ = [
+    "Alert",
+    "AlertRule",
     "AuditEntry",
+    "BatchReceipt",
     "BeatProcess",
     "DeadLetter",
     "Death",
+    "Deploy",
     "FailureGroup",
     "IdempotencyRecord",
     "JobProgress",
     "Lease",
     "LetterMessage",
+    "Notification",
     "Operation",
     "OperationBatch",
     "OperationEvent",
     "OperationItem",
     "OperationStage",
     "OutboxMessage",
+    "QueueAction",
+    "QueuePause",
+    "QueueSample",
+    "Rollup",
+    "Run",
+    "Silence",
     "Worker",
+    "WorkerBoot",
 ]

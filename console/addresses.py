@@ -1,0 +1,32 @@
+"""Where a queue, a task, a job or a worker has its page. Names come from messages, so they go into the query."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+
+def queue_page(name: str, *, window_query: str = "") -> str:
+    """Return the address of a queue's page, in the given time window."""
+    return _address("queue", window_query, name=name)
+
+
+def task_page(name: str, *, window_query: str = "") -> str:
+    """Return the address of a task's page, in the given time window."""
+    return _address("task", window_query, name=name)
+
+
+def worker_page(hostname: str, *, window_query: str = "") -> str:
+    """Return the address of a worker's page."""
+    return _address("worker", window_query, name=hostname)
+
+
+def job_page(task_id: str) -> str:
+    """Return the address of a job's life."""
+    return _address("job", "", id=task_id)
+
+
+def _address(page: str, window_query: str, **values: str) -> str:
+    query = urlencode(values)
+    return f"{reverse(f'console:{page}')}?{query}{'&' if window_query else ''}{window_query}"

@@ -1,0 +1,7 @@
+"""The pages of alerts, their rules and silences."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,7 @@
+"""What machines read: Prometheus and health checks."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,113 @@
+"""Durations in logarithmic buckets: any percentile within 5 %, however many values, merged by adding.
+
+Bucket i holds what lies in (γ^(i-1), γ^i]; its values are told as one that is within α of all of them.
+Source: Masson, Rim, Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error
+guarantees" (2019), https://arxiv.org/abs/1908.10693.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+# The relative error of a percentile, and what follows from it.
+ALPHA = 0.05
+GAMMA = (1 + ALPHA) / (1 - ALPHA)
+# Below 0.1 ms a duration is told as none at all; above a year as a year.
+LEAST_SECONDS = 1e-4
+MOST_SECONDS = 31_536_000.0
+
+# The counts of a histogram by bucket.
+Histogram = dict[int, int]
+
+_LOG_GAMMA = math.log(GAMMA)
+# Of durations below LEAST_SECONDS.
+ZERO_BUCKET = math.ceil(math.log(LEAST_SECONDS) / _LOG_GAMMA) - 1
+LAST_BUCKET = math.ceil(math.log(MOST_SECONDS) / _LOG_GAMMA)
+
+
+def bucket_of(seconds: float) -> int:
+    """Return the bucket of a duration; one that is negative, by clocks that differ, counts as none."""
+    if not seconds >= LEAST_SECONDS:
+        return ZERO_BUCKET
+    return min(
+        max(math.ceil(math.log(min(seconds, MOST_SECONDS)) / _LOG_GAMMA), ZERO_BUCKET + 1), LAST_BUCKET
+    )
+
+
+def seconds_of(bucket: int) -> float:
+    """Return the duration that stands for a bucket's."""
+    if bucket <= ZERO_BUCKET:
+        return 0.0
+    return 2 * GAMMA ** min(bucket, LAST_BUCKET) / (GAMMA + 1)
+
+
+def merge(histograms: Iterable[Mapping[int, int]]) -> Histogram:
+    """Add histograms up."""
+    merged: Histogram = {}
+    for histogram in histograms:
+        for bucket, number in histogram.items():
+            merged[bucket] = merged.get(bucket, 0) + number
+    return merged
+
+
+def total(histogram: Mapping[int, int]) -> int:
+    """Return how many durations it holds."""
+    return sum(histogram.values())
+
+
+def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
+    """Return the duration below which ``percent`` (0 to 100) of them lie; None of an empty one.
+
+    The value of the lower rank, as numpy's ``method="lower"``, within ALPHA.
+    """
+    number = total(histogram)
+    if not number:
+        return None
+    rank = math.floor(percent / 100 * (number - 1))
+    passed = 0
+    for bucket in sorted(histogram):
+        passed += histogram[bucket]
+        if passed > rank:
+            return seconds_of(bucket)
+    return seconds_of(max(histogram))
+
+
+def pack(histogram: Mapping[int, int]) -> bytes:
+    """Write a histogram as bytes: bucket distances and counts as variable-length integers."""
+    packed = bytearray()
+    before = ZERO_BUCKET
+    for bucket in sorted(histogram):
+        for value in (bucket - before, histogram[bucket]):
+            rest = value
+            while rest > 0x7F:
+                packed.append(rest & 0x7F | 0x80)
+                rest >>= 7
+            packed.append(rest)
+        before = bucket
+    return bytes(packed)
+
+
+def unpack(packed: bytes | memoryview) -> Histogram:
+    """Read what ``pack`` wrote.
+
+    Raises:
+        ValueError: when the bytes end within a value.
+    """
+    histogram: Histogram = {}
+    bucket, distance, value, shift = ZERO_BUCKET, -1, 0, 0
+    for byte in bytes(packed):
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte & 0x80:
+            continue
+        if distance < 0:
+            distance = value
+        else:
+            bucket += distance
+            histogram[bucket] = histogram.get(bucket, 0) + value
+            distance = -1
+        value = shift = 0
+    if shift or distance >= 0:
+        raise ValueError("a packed histogram ends within a value")
+    return histogram

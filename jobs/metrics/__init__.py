@@ -1,0 +1,1 @@
+"""The numbers: what workers reported, added up, and what pages, alerts and Prometheus read of it."""

@@ -1,0 +1,1 @@
+"""The queues of the broker: what waits there, sampled; pause, resume, look and purge."""
