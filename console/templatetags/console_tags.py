@@ -28,7 +28,7 @@ _EMPTY = SafeString("")
 @register.simple_tag(takes_context=True)
 def windowed(context: template.Context, address: str) -> str:
     """Return an address that keeps the page's time window: ``{% url … as page %}{% windowed page %}``."""
-    query = context.get("window_query", "")
+    query = str(context.get("window_query") or "")
     if not query:
         return address
     return f"{address}{'&' if '?' in address else '?'}{query}"
@@ -37,7 +37,7 @@ def windowed(context: template.Context, address: str) -> str:
 @register.simple_tag(takes_context=True)
 def page_of(context: template.Context, kind: str, name: str) -> str:
     """Return the address of a queue's, task's, worker's or job's page; the time window is kept."""
-    query = context.get("window_query", "")
+    query = str(context.get("window_query") or "")
     if kind == "queue":
         return addresses.queue_page(name, window_query=query)
     if kind == "task":
