@@ -445,5 +445,8 @@ if __name__ == "__main__":
     django.setup()
     from django.core.management import call_command
 
+    from tests import night_numbers
+
     call_command("migrate", verbosity=0)
-    print(seed(now=datetime.now(UTC)))  # noqa: T201 - a program says what it did
+    moment = datetime.now(UTC)
+    print(seed(now=moment), night_numbers.seed(now=moment))  # noqa: T201 - a program says what it did
