@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.core.words import REASON_MEANINGS, REASON_WORDS, GroupState, LetterState, OperationState, Reason
+from jobs.core.words import (
+    REASON_MEANINGS,
+    REASON_WORDS,
+    AlertState,
+    GroupState,
+    LetterState,
+    NotificationState,
+    OperationState,
+    Reason,
+    Severity,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,36 @@ DUTY_MARKS: dict[str, Mark] = {
     "blocked": Mark("Blocked", "red", "stopped"),
     "idle": Mark("Not running", "red", "power"),
 }
+ALERT_MARKS: dict[str, Mark] = {
+    AlertState.PENDING: Mark("Pending", "amber", "hourglass", "Its condition holds, but not yet for long enough."),
+    AlertState.FIRING: Mark("Firing", "red", "bell"),
+    AlertState.RESOLVED: Mark("Recovered", "green", "done"),
+}
+# Of a rule, as its list tells them apart; see presenters/alert_rules.py.
+RULE_MARKS: dict[str, Mark] = {
+    "quiet": Mark("Quiet", "green", "done"),
+    "pending": ALERT_MARKS[AlertState.PENDING],
+    "firing": ALERT_MARKS[AlertState.FIRING],
+    "unknown": Mark("Unknown", "amber", "question"),
+    "off": Mark("Off", "grey", "power"),
+}
+SEVERITY_MARKS: dict[str, Mark] = {
+    Severity.CRITICAL: Mark("Critical", "red", "stopped"),
+    Severity.WARNING: Mark("Warning", "amber", "warning"),
+    Severity.INFO: Mark("Info", "grey", "info"),
+}
+NOTIFICATION_MARKS: dict[str, Mark] = {
+    NotificationState.WAITING: Mark("Waiting", "blue", "clock"),
+    NotificationState.SENT: Mark("Sent", "green", "done"),
+    NotificationState.GAVE_UP: Mark("Not sent", "red", "failed"),
+    NotificationState.SILENCED: Mark("Silenced", "grey", "bell-off"),
+}
+# Of a worker as jobs.metrics.workers tells it.
+WORKER_MARKS: dict[str, Mark] = {
+    "online": Mark("Online", "green", "done"),
+    "lost": Mark("Lost", "red", "power", "It stopped reporting and has not said goodbye."),
+    "gone": Mark("Gone", "grey", "close", "It was stopped."),
+}
 _REASON_LOOKS: dict[Reason, tuple[str, str]] = {
     Reason.RETRIES_EXHAUSTED: ("c-1", "retries"),
     Reason.FAILED: ("c-2", "failed"),
@@ -76,4 +116,9 @@ MARKS: dict[str, dict[str, Mark]] = {
     "operation": OPERATION_MARKS,
     "outbox": OUTBOX_MARKS,
     "duty": DUTY_MARKS,
+    "alert": ALERT_MARKS,
+    "rule": RULE_MARKS,
+    "severity": SEVERITY_MARKS,
+    "notification": NOTIFICATION_MARKS,
+    "worker": WORKER_MARKS,
 }
