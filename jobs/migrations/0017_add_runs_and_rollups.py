@@ -79,7 +79,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-finished_at', '-id'),
-                'indexes': [models.Index(fields=['finished_at', 'id'], name='run_newest'), models.Index(fields=['task_id'], name='run_task_id'), models.Index(fields=['task', 'finished_at'], name='run_task')],
+                'indexes': [models.Index(fields=['finished_at', 'id', 'task', 'queue', 'outcome', 'worker', 'error_type'], name='run_newest'), models.Index(fields=['task_id'], name='run_task_id', opclasses=['varchar_pattern_ops']), models.Index(condition=models.Q(('root_id', models.F('task_id')), _negated=True), fields=['root_id'], name='run_root_id', opclasses=['varchar_pattern_ops']), models.Index(fields=['task', 'finished_at'], name='run_task')],
             },
         ),
         migrations.CreateModel(

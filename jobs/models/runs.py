@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from jobs.core.words import RollupLevel, RollupScope, RunOutcome
 from jobs.fields import JSONTextField
@@ -99,8 +99,21 @@ class Run(models.Model):
     class Meta:
         ordering = ("-finished_at", "-id")
         indexes = (
-            models.Index(fields=["finished_at", "id"], name="run_newest"),
-            models.Index(fields=["task_id"], name="run_task_id"),
+            # The list, newest first, and its counts under any search: read from the index alone, which only
+            # ever grows at its end.
+            models.Index(
+                fields=["finished_at", "id", "task", "queue", "outcome", "worker", "error_type"],
+                name="run_newest",
+            ),
+            # A job's life, and find by its id or the beginning of it.
+            models.Index(fields=["task_id"], name="run_task_id", opclasses=["varchar_pattern_ops"]),
+            # What followed a job. Most are their own root, and need no entry.
+            models.Index(
+                fields=["root_id"],
+                name="run_root_id",
+                opclasses=["varchar_pattern_ops"],
+                condition=~Q(root_id=F("task_id")),
+            ),
             models.Index(fields=["task", "finished_at"], name="run_task"),
         )
 
