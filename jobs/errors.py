@@ -86,3 +86,7 @@ class PayloadTooLarge(PermanentError):
 
 class OutboxRefused(JobsError):
     """An outbox message cannot be changed as asked; nothing was changed."""
+
+
+class WorkerRefused(JobsError):
+    """A worker did not do what it was told: it did not answer, or said why not."""
