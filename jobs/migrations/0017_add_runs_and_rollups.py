@@ -20,19 +20,6 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name='BatchReceipt',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('boot_id', models.CharField(max_length=64)),
-                ('sequence', models.BigIntegerField()),
-                ('received_at', models.DateTimeField(db_index=True)),
-            ],
-            options={
-                'default_permissions': (),
-                'constraints': [models.UniqueConstraint(fields=('boot_id', 'sequence'), name='batch_receipt_once')],
-            },
-        ),
-        migrations.CreateModel(
             name='Rollup',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -97,6 +84,7 @@ class Migration(migrations.Migration):
                 ('goodbye_at', models.DateTimeField(blank=True, null=True)),
                 ('lost_at', models.DateTimeField(blank=True, null=True)),
                 ('sequence', models.BigIntegerField(default=0)),
+                ('missing', models.JSONField(default=list)),
                 ('load', models.FloatField(blank=True, null=True)),
                 ('memory_bytes', models.BigIntegerField(blank=True, null=True)),
                 ('running', jobs.fields.JSONTextField(default=list)),
@@ -105,6 +93,7 @@ class Migration(migrations.Migration):
                 ('attempts', models.BigIntegerField(default=0)),
                 ('dropped', models.BigIntegerField(default=0)),
                 ('jobs_lost', models.PositiveIntegerField(default=0)),
+                ('presumed', jobs.fields.JSONTextField(default=list)),
             ],
             options={
                 'permissions': (('control_workerboot', 'Can grow, shrink and shut down workers'), ('revoke_job', 'Can revoke a job')),

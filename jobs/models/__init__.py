@@ -15,15 +15,14 @@ from jobs.models.operations import (
     OperationStage,
 )
 from jobs.models.outbox import OutboxMessage
-from jobs.models.queues import QueueAction, QueuePause, QueueSample
-from jobs.models.runs import BatchReceipt, Deploy, Rollup, Run, WorkerBoot
+from jobs.models.queues import QueueAction, QueuePause, QueueSample, StoppedConsumer
+from jobs.models.runs import Deploy, Rollup, Run, WorkerBoot
 from jobs.models.workers import Worker
 
 __all__ = [
     "Alert",
     "AlertRule",
     "AuditEntry",
-    "BatchReceipt",
     "BeatProcess",
     "DeadLetter",
     "Death",
@@ -46,6 +45,7 @@ __all__ = [
     "Rollup",
     "Run",
     "Silence",
+    "StoppedConsumer",
     "Worker",
     "WorkerBoot",
 ]

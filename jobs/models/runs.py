@@ -28,7 +28,10 @@ class WorkerBoot(models.Model):
     goodbye_at = models.DateTimeField(null=True, blank=True)
     # When it was given up for lost: it fell silent without a goodbye.
     lost_at = models.DateTimeField(null=True, blank=True)
+    # Its newest batch that was counted, and the batches before it that were not, as [first, last]: a batch is
+    # known by boot and sequence, so that one that is delivered again adds nothing.
     sequence = models.BigIntegerField(default=0)
+    missing = models.JSONField(default=list)
     # The machine's load average over one minute, and the resident memory of the worker and its children.
     load = models.FloatField(null=True, blank=True)
     memory_bytes = models.BigIntegerField(null=True, blank=True)
@@ -39,8 +42,10 @@ class WorkerBoot(models.Model):
     # Finished attempts it reported, and how many of those it reported without their record.
     attempts = models.BigIntegerField(default=0)
     dropped = models.BigIntegerField(default=0)
-    # Its early-acknowledged jobs that became dead letters when it was lost.
+    # Its early-acknowledged jobs that became dead letters when it was lost, and those of them that nobody has
+    # told to have ended all the same, as [letter's uuid, publication, attempt, task id].
     jobs_lost = models.PositiveIntegerField(default=0)
+    presumed = JSONTextField(default=list)
 
     class Meta:
         indexes = (models.Index(fields=["hostname", "-started_at"], name="worker_boot_host"),)
@@ -51,21 +56,6 @@ class WorkerBoot(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hostname} since {self.started_at:%Y-%m-%d %H:%M:%S}"
-
-
-class BatchReceipt(models.Model):
-    """A batch that was counted; it is known by boot and sequence, so that a redelivery adds nothing."""
-
-    boot_id = models.CharField(max_length=64)
-    sequence = models.BigIntegerField()
-    received_at = models.DateTimeField(db_index=True)
-
-    class Meta:
-        default_permissions = ()
-        constraints = (models.UniqueConstraint(fields=["boot_id", "sequence"], name="batch_receipt_once"),)
-
-    def __str__(self) -> str:
-        return f"{self.boot_id}:{self.sequence}"
 
 
 class Run(models.Model):
