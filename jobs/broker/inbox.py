@@ -1,7 +1,7 @@
-"""Reading ``jobs.dead`` without losing a record: taken first, acknowledged after the commit.
+"""Reading ``jobs.dead`` or ``jobs.runs`` without losing a message: taken first, acknowledged after the commit.
 
-On Redis records move to the list ``jobs.dead.taken`` in one pipeline, and leave it when they are
-acknowledged; what a crash left there is delivered again. On other transports kombu keeps them
+On Redis messages move to the list ``jobs.dead.taken`` (``jobs.runs.taken``) in one pipeline, and leave it when
+they are acknowledged; what a crash left there is delivered again. On other transports kombu keeps them
 unacknowledged. Delivery is at least once: the collector recognises what it has already.
 """
 
@@ -25,7 +25,9 @@ from jobs.agent.wire import DEAD_QUEUE
 from jobs.broker.connection import SOCKET_TIMEOUT_SECONDS
 from jobs.errors import BrokerUnavailable
 
-TAKEN_LIST = "jobs.dead.taken"
+# What a queue's list of taken messages is called on Redis.
+TAKEN_SUFFIX = ".taken"
+TAKEN_LIST = f"{DEAD_QUEUE}{TAKEN_SUFFIX}"
 REDIS_TRANSPORTS = frozenset({"redis", "rediss", "sentinel", "redis+socket"})
 # How long to wait for one more message once there is one: a batch fills, but nobody waits for it.
 _GATHER_SECONDS = 0.02
@@ -100,14 +102,15 @@ class _Reader(Protocol):
 
 
 class Inbox:
-    """The queue ``jobs.dead`` for one collector.
+    """One of the two queues of the agents, ``jobs.dead`` unless another is named, for one collector.
 
     Every method raises ``BrokerUnavailable`` when the broker does not answer; the next call
     connects anew and delivers again what was taken and not acknowledged.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, queue: str = DEAD_QUEUE) -> None:
         self._connection = connection
+        self._queue = queue
         self._reader: _Reader | None = None
 
     def take(self, limit: int, wait_seconds: float) -> list[Taken]:
@@ -137,7 +140,8 @@ class Inbox:
     def _connected(self) -> _Reader:
         if self._reader is None:
             is_redis = self._connection.transport_cls in REDIS_TRANSPORTS
-            self._reader = _RedisReader(self._connection) if is_redis else _KombuReader(self._connection)
+            kind = _RedisReader if is_redis else _KombuReader
+            self._reader = kind(self._connection, self._queue)
         return self._reader
 
     def _errors(self) -> tuple[type[BaseException], ...]:
@@ -155,7 +159,7 @@ class Inbox:
             # A half-read reply would answer the next command: never reuse what failed.
             self.close()
             raise BrokerUnavailable(
-                f"The broker {self._connection.as_uri()} failed while {doing} {DEAD_QUEUE}: {str(error).rstrip('.')}. "
+                f"The broker {self._connection.as_uri()} failed while {doing} {self._queue}: {str(error).rstrip('.')}. "
                 "Nothing is lost; it is tried again."
             ) from error
 
@@ -163,16 +167,16 @@ class Inbox:
 class _RedisReader:
     """Moves many list items at once: BRPOP and an entry in ``unacked`` a message are ten times slower."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, queue: str) -> None:
         channel: Any = connection.default_channel
         options = connection.transport_options or {}
         self._wait_limit = float(options.get("socket_timeout") or SOCKET_TIMEOUT_SECONDS) * 0.8
         # A client of our own on kombu's pool: kombu's prefixing client does not know these commands.
         self._client: Any = redis.Redis(connection_pool=channel.pool)
         prefix = channel.global_keyprefix
-        names = [channel._q_for_pri(DEAD_QUEUE, step) for step in channel.priority_steps]
+        names = [channel._q_for_pri(queue, step) for step in channel.priority_steps]
         self._lists = [f"{prefix}{name}" for name in dict.fromkeys(names)]
-        self._taken = f"{prefix}{TAKEN_LIST}"
+        self._taken = f"{prefix}{queue}{TAKEN_SUFFIX}"
         self._forget_batch = self._client.register_script(_FORGET_BATCH)
         self._oldest = self._client.register_script(_OLDEST)
         self._move_batch = self._client.register_script(_MOVE)
@@ -317,10 +321,10 @@ def _text(value: Any) -> str:
 class _KombuReader:
     """Consumes through kombu, with acknowledgements, on any transport."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, queue: str) -> None:
         self._connection = connection
         self._channel: Any = connection.channel()
-        self._queue = self._declared()
+        self._queue = self._declared(queue)
         self._arrived: list[Any] = []
         self._arrived_bytes = 0
         self._unacknowledged: list[Taken] = []
@@ -367,8 +371,8 @@ class _KombuReader:
             self._consumer.cancel()
         self._channel.close()
 
-    def _declared(self) -> Any:
-        queue = Queue(DEAD_QUEUE, exchange=Exchange(""), routing_key=DEAD_QUEUE, durable=True)
+    def _declared(self, name: str) -> Any:
+        queue = Queue(name, exchange=Exchange(""), routing_key=name, durable=True)
         try:
             # One that exists is used as it is: an operator may have given it arguments of its own.
             queue(self._channel).queue_declare(passive=True)
