@@ -33,6 +33,8 @@ class JobsSettings:
     outbox_grace: timedelta
     outbox_retention: timedelta
     idempotency_retention: timedelta
+    # How long the record of a finished attempt is kept.
+    run_retention: timedelta
 
 
 def current() -> JobsSettings:
@@ -64,4 +66,5 @@ def current() -> JobsSettings:
         outbox_grace=timedelta(seconds=get("JOBS_OUTBOX_GRACE_SECONDS", 15)),
         outbox_retention=timedelta(hours=get("JOBS_OUTBOX_RETENTION_HOURS", 24)),
         idempotency_retention=timedelta(days=get("JOBS_IDEMPOTENCY_RETENTION_DAYS", 30)),
+        run_retention=timedelta(hours=get("JOBS_RUN_RETENTION_HOURS", 24)),
     )
