@@ -54,6 +54,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('subject', models.CharField(blank=True, max_length=255)),
+                ('lead', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='bundle', to='jobs.alert')),
                 ('state', models.CharField(choices=[('pending', 'pending'), ('firing', 'firing'), ('resolved', 'resolved')], max_length=16)),
                 ('began_at', models.DateTimeField()),
                 ('fired_at', models.DateTimeField(blank=True, null=True)),

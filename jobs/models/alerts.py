@@ -70,6 +70,8 @@ class Alert(models.Model):
 
     rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="alerts")
     subject = models.CharField(max_length=255, blank=True)
+    # Those of one rule that fire together are told of together, by the notifications of one of them.
+    lead = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="bundle")
     state = models.CharField(max_length=16, choices=[(each.value, each.value) for each in AlertState])
     # When the condition began to hold, when it fired, and when it was over.
     began_at = models.DateTimeField()
