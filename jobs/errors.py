@@ -25,6 +25,10 @@ class OperationRefused(JobsError):
     """An operation cannot start or change as asked; nothing was changed."""
 
 
+class QueueRefused(JobsError):
+    """A queue cannot be paused, resumed, purged or looked into as asked; nothing was changed."""
+
+
 class QueryError(JobsError):
     """A search cannot be read; says which word, where, and what was probably meant."""
 
@@ -90,3 +94,14 @@ class OutboxRefused(JobsError):
 
 class WorkerRefused(JobsError):
     """A worker did not do what it was told: it did not answer, or said why not."""
+
+
+class AlertRefused(JobsError):
+    """An alert rule or a silence cannot be made or changed as asked; nothing was changed.
+
+    ``problems`` says of each field that is wrong why, for a form.
+    """
+
+    def __init__(self, message: str, problems: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.problems = problems or {}
