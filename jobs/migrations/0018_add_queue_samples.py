@@ -44,10 +44,26 @@ class Migration(migrations.Migration):
                 ('consumers', models.PositiveIntegerField(blank=True, null=True)),
                 ('oldest_age_seconds', models.FloatField(blank=True, null=True)),
                 ('is_paused', models.BooleanField(default=False)),
+                ('trouble', models.CharField(blank=True, max_length=255)),
             ],
             options={
                 'indexes': [models.Index(fields=['level', 'at'], name='queue_sample_at')],
                 'constraints': [models.UniqueConstraint(fields=('level', 'queue', 'at'), name='queue_sample_once')],
+            },
+        ),
+        migrations.CreateModel(
+            name='StoppedConsumer',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('queue', models.CharField(max_length=255)),
+                ('hostname', models.CharField(max_length=255)),
+                ('boot_id', models.CharField(blank=True, max_length=64)),
+                ('told_at', models.DateTimeField()),
+                ('resumed_at', models.DateTimeField(blank=True, null=True)),
+            ],
+            options={
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(fields=('queue', 'hostname'), name='stopped_consumer_once')],
             },
         ),
         migrations.CreateModel(
@@ -62,6 +78,9 @@ class Migration(migrations.Migration):
                 ('why', models.CharField(blank=True, max_length=2000)),
                 ('expected', models.BigIntegerField()),
                 ('taken', models.BigIntegerField(default=0)),
+                ('unacknowledged', models.BigIntegerField(blank=True, null=True)),
+                ('held_by_workers', models.BigIntegerField(blank=True, null=True)),
+                ('operation', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='queue_actions', to='jobs.operation')),
                 ('error', models.CharField(blank=True, max_length=2000)),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
                 ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),

@@ -34,6 +34,8 @@ class QueueSample(models.Model):
     # Since the oldest waiting message was published; null when none waits or nobody can tell.
     oldest_age_seconds = models.FloatField(null=True, blank=True)
     is_paused = models.BooleanField(default=False)
+    # What is wrong with the queue itself, or why it could not be counted; empty when nothing is.
+    trouble = models.CharField(max_length=255, blank=True)
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=["level", "queue", "at"], name="queue_sample_once"),)
@@ -58,6 +60,28 @@ class QueuePause(models.Model):
         return self.queue
 
 
+class StoppedConsumer(models.Model):
+    """A worker that was told to stop consuming from a queue; it goes on when the queue is not paused any more.
+
+    Kept until the worker reports the queue again or has ended, so that a command that got lost is sent again.
+    """
+
+    queue = models.CharField(max_length=255)
+    hostname = models.CharField(max_length=255)
+    # The life of the worker that was told; "" of a worker without the agent.
+    boot_id = models.CharField(max_length=64, blank=True)
+    told_at = models.DateTimeField()
+    # When it was last told to go on.
+    resumed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        default_permissions = ()
+        constraints = (models.UniqueConstraint(fields=["queue", "hostname"], name="stopped_consumer_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.hostname} from {self.queue}"
+
+
 class QueueAction(models.Model):
     """A purge of the messages that waited on a queue; runops carries it out in batches.
 
@@ -79,7 +103,16 @@ class QueueAction(models.Model):
     why = models.CharField(max_length=2000, blank=True)
     # How many waited when it was confirmed: what comes later stays.
     expected = models.BigIntegerField()
+    # Archived and removed so far.
     taken = models.BigIntegerField(default=0)
+    # What stayed when it was confirmed: delivered and not acknowledged, and waiting for its time in the memory of
+    # workers (part of the former where the broker knows it). Null is not known.
+    unacknowledged = models.BigIntegerField(null=True, blank=True)
+    held_by_workers = models.BigIntegerField(null=True, blank=True)
+    # Of which the messages are the purged letters, so that one restore brings them back.
+    operation = models.ForeignKey(
+        "jobs.Operation", null=True, blank=True, on_delete=models.SET_NULL, related_name="queue_actions"
+    )
     error = models.CharField(max_length=2000, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 

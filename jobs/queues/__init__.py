@@ -1,1 +1,1 @@
-"""The queues of the broker: what waits there, sampled; pause, resume, look and purge."""
+"""What waits on the queues: counting it, reading the counts, and what operators do about it."""

@@ -1,0 +1,204 @@
+"""What waits on the queues: now, and over a window. Reads samples; nobody asks the broker here.
+
+Every function does a fixed number of queries. A count that nobody can know is None, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+
+from jobs import conf
+from jobs.agent.wire import DEAD_QUEUE, RUNS_QUEUE
+from jobs.broker.queues import on_redis
+from jobs.core.windows import Window
+from jobs.core.words import RollupLevel, SampleLevel
+from jobs.models import Lease, QueuePause, QueueSample
+
+DUTY = "queues"
+# The product's own queues, which no page lists and nobody may pause or purge.
+OWN_QUEUES = (DEAD_QUEUE, RUNS_QUEUE)
+# What RabbitMQ itself holds for later, of all queues together: it does not tell of which.
+DELAYED = "celery_delayed"
+SAMPLE_EVERY = timedelta(seconds=5)
+# A sample that is older is shown as such: three were missed.
+STALE_AFTER = timedelta(seconds=15)
+_AWAY = "Queues have not been counted lately: no runops carries it out."
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNow:
+    """A queue as it was counted last, at ``at``. Counts that nobody can know are None.
+
+    ``ready`` wait on the broker. ``unacknowledged`` were delivered to workers and are not done with;
+    ``held_by_workers``, those which wait there for their time, are among them. Where the broker does not
+    tell, ``is_told_by_workers`` and they are what workers with the agent say they have.
+    ``trouble`` is a sentence about the queue or about the counting, "" when all is well.
+    """
+
+    queue: str
+    at: datetime
+    ready: int | None = None
+    unacknowledged: int | None = None
+    held_by_workers: int | None = None
+    held_in_outbox: int | None = None
+    held_by_broker: int | None = None
+    consumers: int | None = None
+    oldest_age_seconds: float | None = None
+    is_paused: bool = False
+    paused_by: str = ""
+    paused_at: datetime | None = None
+    is_stale: bool = False
+    trouble: str = ""
+    is_told_by_workers: bool = False
+
+    @property
+    def is_unconsumed(self) -> bool:
+        """Say whether messages wait and nobody consumes, by nobody's wish."""
+        return bool(self.ready) and self.consumers == 0 and not self.is_paused
+
+    @property
+    def held(self) -> int | None:
+        """Return what is held for later wherever that is known; None when it is known nowhere."""
+        known = [
+            each
+            for each in (self.held_by_workers, self.held_in_outbox, self.held_by_broker)
+            if each is not None
+        ]
+        return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class DepthPoint:
+    """A queue over one step of a window: at its end, and the most within it."""
+
+    ready: int | None
+    ready_max: int | None
+    oldest_age_seconds: float | None
+    consumers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What the collector has not read: dead letters, and batches of what workers report."""
+
+    at: datetime
+    dead: int | None
+    runs: int | None
+    is_stale: bool
+
+
+def now_of_all(*, now: datetime) -> list[QueueNow]:
+    """Return all queues as they were counted last, by name, the product's own left out. Four queries at most."""
+    newest = _newest(QueueSample.objects.filter(level=SampleLevel.SAMPLE.value))
+    if newest is None:
+        return []
+    samples = (
+        QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, at=newest)
+        .exclude(queue__in=OWN_QUEUES)
+        .order_by("queue")
+    )
+    pauses = {pause.queue: pause for pause in QueuePause.objects.all()}
+    return list(_present(samples, pauses, now=now))
+
+
+def now_of(queue: str, *, now: datetime) -> QueueNow | None:
+    """Return a queue as it was counted last, or None when it never was. Three queries at most."""
+    sample = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, queue=queue).order_by("-at").first()
+    if sample is None:
+        return None
+    pauses = {pause.queue: pause for pause in QueuePause.objects.filter(queue=queue)}
+    return next(iter(_present([sample], pauses, now=now)))
+
+
+def depth_series(
+    window: Window, *, queues: Sequence[str] = (), now: datetime
+) -> dict[str, list[DepthPoint | None]]:
+    """Return for each queue what it held in each step; None for a step in which it was not counted.
+
+    Without ``queues`` all that were counted in the window, the product's own left out. One query.
+    """
+    level = SampleLevel.MINUTE if window.level(now=now) == RollupLevel.MINUTE else SampleLevel.HOUR
+    found = QueueSample.objects.filter(level=level.value, at__gte=window.start, at__lt=window.end)
+    found = found.filter(queue__in=queues) if queues else found.exclude(queue__in=OWN_QUEUES)
+    steps = round(window.length.total_seconds() / window.step_seconds)
+    series: dict[str, list[DepthPoint | None]] = {queue: [None] * steps for queue in queues}
+    rows = found.order_by("at").values_list(
+        "queue", "at", "ready", "ready_max", "oldest_age_seconds", "consumers"
+    )
+    for queue, at, ready, ready_max, oldest, consumers in rows.iterator():
+        of_queue = series.setdefault(queue, [None] * steps)
+        step = window.index(at)
+        before = of_queue[step]
+        if before is not None:
+            ready_max = most(before.ready_max, ready_max)
+            oldest = most(before.oldest_age_seconds, oldest)
+        of_queue[step] = DepthPoint(ready, ready_max, oldest, consumers)
+    return series
+
+
+def collector_backlog(*, now: datetime) -> Backlog | None:
+    """Return what waits for the collector, or None when it was never counted. Two queries."""
+    newest = _newest(QueueSample.objects.filter(level=SampleLevel.SAMPLE.value))
+    if newest is None:
+        return None
+    found = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, at=newest, queue__in=OWN_QUEUES)
+    depths = dict(found.values_list("queue", "ready"))
+    return Backlog(
+        at=newest,
+        dead=depths.get(DEAD_QUEUE),
+        runs=depths.get(RUNS_QUEUE),
+        is_stale=now - newest > STALE_AFTER,
+    )
+
+
+def most(one: float | None, other: float | None) -> Any:
+    """Return the higher of two numbers of which either may be unknown."""
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def _newest(samples: QuerySet[QueueSample]) -> datetime | None:
+    # Of the index of level and time: MAX over a level would read all of it on SQLite.
+    return samples.order_by("-at").values_list("at", flat=True).first()
+
+
+def _present(
+    samples: Iterable[QueueSample], pauses: dict[str, QueuePause], *, now: datetime
+) -> Iterator[QueueNow]:
+    samples = list(samples)
+    is_stale = any(now - sample.at > STALE_AFTER for sample in samples)
+    why_stale = _why_stale() if is_stale else ""
+    is_told_by_workers = not on_redis(conf.current().broker_url)
+    for sample in samples:
+        pause = pauses.get(sample.queue)
+        yield QueueNow(
+            queue=sample.queue,
+            at=sample.at,
+            ready=sample.ready,
+            unacknowledged=sample.unacknowledged,
+            held_by_workers=sample.held_by_workers,
+            held_in_outbox=sample.held_in_outbox,
+            held_by_broker=sample.held_by_broker,
+            consumers=sample.consumers,
+            oldest_age_seconds=sample.oldest_age_seconds,
+            is_paused=pause is not None,
+            paused_by="" if pause is None else pause.actor,
+            paused_at=None if pause is None else pause.paused_at,
+            is_stale=is_stale,
+            trouble=why_stale or sample.trouble,
+            is_told_by_workers=is_told_by_workers,
+        )
+
+
+def _why_stale() -> str:
+    """Say why nothing was counted lately: what hinders the duty, or that nobody carries it out."""
+    lease = Lease.objects.filter(duty=DUTY).first()
+    if lease is None or not lease.trouble:
+        return _AWAY
+    return lease.trouble
