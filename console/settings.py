@@ -11,12 +11,15 @@ import json
 import os
 import secrets
 import tempfile
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+
+from console.email_url import email_settings
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -134,6 +137,50 @@ CSRF_TRUSTED_ORIGINS = [f"{_console.scheme}://{_console.netloc}"]
 _console_host = f"[{_console.hostname}]" if ":" in (_console.hostname or "") else str(_console.hostname)
 ALLOWED_HOSTS = [*env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"), _console_host]
 ENVIRONMENT_NAME = env("JOBS_ENVIRONMENT", "local")
+
+
+def mail_settings() -> dict[str, Any]:
+    """Read EMAIL_URL."""
+    try:
+        return email_settings(env("EMAIL_URL"))
+    except ValueError as error:
+        raise ImproperlyConfigured(str(error)) from None
+
+
+def mail_sender() -> str:
+    """Read from whom mails come; an address of its own where CONSOLE_URL has the name of a host."""
+    if sender := env("EMAIL_FROM"):
+        if not parseaddr(sender)[1].count("@") == 1 or not sender.isprintable():
+            raise ImproperlyConfigured(
+                f"EMAIL_FROM={sender!r} is not an e-mail address. Write for instance Jobs <jobs@shop.example>."
+            )
+        return sender
+    host = str(_console.hostname)
+    # A bare address of a machine stands in brackets in mails, which many servers refuse.
+    is_name = "." in host and ":" not in host and not host.rpartition(".")[2].isdigit()
+    return f"Dead Letter Office <dead-letter-office@{host if is_name else 'localhost'}>"
+
+
+# How alerts are mailed. Without EMAIL_URL nobody is, and the pages say so.
+for _name, _value in mail_settings().items():
+    globals()[_name] = _value
+DEFAULT_FROM_EMAIL = mail_sender()
+
+
+def alert_emails() -> list[str]:
+    """Read who is told of alerts whose rule names nobody."""
+    addresses = env_list("ALERT_EMAILS")
+    for address in addresses:
+        if address.count("@") != 1 or address.startswith("@") or address.endswith("@") or " " in address:
+            raise ImproperlyConfigured(
+                f"ALERT_EMAILS names {address!r}, which is not an e-mail address."
+                " Write addresses separated by commas: oncall@shop.example, lead@shop.example."
+            )
+    return addresses
+
+
+ALERT_EMAILS = alert_emails()
+JOBS_ALERT_EVERY_SECONDS = env_float("JOBS_ALERT_EVERY_SECONDS", 5)
 
 
 def own_apps() -> list[str]:

@@ -35,6 +35,11 @@ class JobsSettings:
     idempotency_retention: timedelta
     # How long the record of a finished attempt is kept.
     run_retention: timedelta
+    # Without a slash at its end.
+    console_url: str
+    environment_name: str
+    alert_emails: tuple[str, ...]
+    alert_every_seconds: float
 
 
 def current() -> JobsSettings:
@@ -67,4 +72,8 @@ def current() -> JobsSettings:
         outbox_retention=timedelta(hours=get("JOBS_OUTBOX_RETENTION_HOURS", 24)),
         idempotency_retention=timedelta(days=get("JOBS_IDEMPOTENCY_RETENTION_DAYS", 30)),
         run_retention=timedelta(hours=get("JOBS_RUN_RETENTION_HOURS", 24)),
+        console_url=str(get("CONSOLE_URL", "http://127.0.0.1:8000")).rstrip("/"),
+        environment_name=str(get("ENVIRONMENT_NAME", "")),
+        alert_emails=tuple(get("ALERT_EMAILS", ())),
+        alert_every_seconds=float(get("JOBS_ALERT_EVERY_SECONDS", 5)),
     )
