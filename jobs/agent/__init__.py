@@ -26,8 +26,12 @@ def attach(
     spool_directory: str | os.PathLike[str] | None = None,
     max_comebacks: int | None = None,
     timeout_seconds: float | None = None,
+    recording: bool | None = None,
+    heartbeat_seconds: float | None = None,
+    history_sample: float | None = None,
+    runs_cap: int | None = None,
 ) -> None:
-    """Capture every job of this application that ends badly, in whatever worker it runs.
+    """Capture every job of this application that ends badly, in whatever worker it runs, and report all that run.
 
     Call it once the application object exists, before or after its configuration and its tasks.
     It opens no connection and may be called again, in web processes too: there it only stamps
@@ -43,6 +47,12 @@ def attach(
     install(
         app,
         read_settings(
-            spool_directory=spool_directory, max_comebacks=max_comebacks, timeout_seconds=timeout_seconds
+            spool_directory=spool_directory,
+            max_comebacks=max_comebacks,
+            timeout_seconds=timeout_seconds,
+            recording=recording,
+            heartbeat_seconds=heartbeat_seconds,
+            history_sample=history_sample,
+            runs_cap=runs_cap,
         ),
     )

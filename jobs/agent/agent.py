@@ -12,8 +12,10 @@ from celery import Celery, Task
 from kombu.message import Message
 
 from . import errors, messages, reasons
+from .beats import Beats
 from .endings import Ending
 from .inherited import close_inherited
+from .recording import BATCH_SECONDS, Recorder
 from .sender import BrokerAway, Sender
 from .settings import AgentSettings
 from .signatures import describe_parameters
@@ -40,24 +42,45 @@ class Agent:
         self.boot_id = uuid.uuid4().hex
         self.sender = Sender(app, settings)
         self.spool = Spool(broker_directory(settings.spool_directory, _broker_url(app)), self.boot_id)
-        self._queues: list[Any] = []
+        self.recorder: Recorder | None = None
+        self._beats: Beats | None = None
+        if settings.is_recording:
+            self.recorder = Recorder(settings, self.sender, boot_id=self.boot_id, hostname=hostname)
+            self._beats = Beats(self.recorder)
         self._consumer: Any = None
         self._parameters: dict[str, list[str] | None] = {}
         self._kept: OrderedDict[tuple[str, int], None] = OrderedDict()
-        self._tick_entry: Any = None
+        self._entries: list[Any] = []
+        self._tags: dict[str, str] = {}
 
     def watch(self, consumer: Any) -> None:
         """Use this consumer's queues and timer from now on: it has connected, perhaps again."""
         self._consumer = consumer
+        self._tags = {}
         self.sender.resume()
-        entry, self._tick_entry = self._tick_entry, None
+        entries, self._entries = self._entries, []
+        timer = consumer.timer
         try:
-            if entry is not None:
-                consumer.timer.cancel(entry)
-            self._tick_entry = consumer.timer.call_repeatedly(self.settings.tick_seconds, self.send_spool)
-            consumer.timer.call_after(0.2, self.send_spool)
+            for entry in entries:
+                timer.cancel(entry)
+            self._entries.append(timer.call_repeatedly(self.settings.tick_seconds, self.send_spool))
+            timer.call_after(0.2, self.send_spool)
+            if self.recorder is not None:
+                self.recorder.watch(consumer)
+                self._entries.append(timer.call_repeatedly(BATCH_SECONDS, self.recorder.send))
         except Exception:
             logger.exception("The agent has no timer; records in the spool wait for the next start.")
+
+    def start_last_beats(self) -> None:
+        """Go on reporting while the worker shuts down; no child may be forked from now on."""
+        if self._beats is not None:
+            self._beats.start()
+
+    def say_goodbye(self) -> None:
+        """Report the last of what this worker did, and that it ends."""
+        if self._beats is not None and self.recorder is not None:
+            self._beats.stop()
+            self.recorder.send(is_goodbye=True)
 
     def leave_connection_to_parent(self, **_: Any) -> None:
         """Receiver of ``worker_process_init``, which Celery sends in each child."""
@@ -86,11 +109,14 @@ class Agent:
             messages.text(delivery.get("routing_key")),
         )
         consumer = getattr(self._consumer, "task_consumer", None)
-        tags = getattr(consumer, "_active_tags", None) or {}
         tag = delivery.get("consumer_tag")
-        for name, active in tags.items():
-            if tag and active == tag:
-                return str(name)
+        if tag:
+            # Of each message, so remembered; a tag is not used twice on a connection.
+            if tag not in self._tags:
+                active = getattr(consumer, "_active_tags", None) or {}
+                self._tags = {str(each): str(name) for name, each in active.items()}
+            if tag in self._tags:
+                return self._tags[tag]
         if not exchange:
             return routing_key
         bound = [
@@ -111,6 +137,23 @@ class Agent:
     def publication_of(self, request: Any) -> str:
         """Return the id of the publication a request came with."""
         return messages.publication_id(request.message, task_id=str(request.id), boot_id=self.boot_id)
+
+    def count_message(self, message: Message) -> None:
+        """Count a message that dies without becoming a job."""
+        if self.recorder is None:
+            return
+        try:
+            names, headers = self.names_of(message), messages.headers_of(message)
+            task_id = messages.text(names.get("id"))
+            self.recorder.end_message(
+                task=names.get("task"),
+                queue=messages.name(self.queue_of(message)),
+                task_id=task_id,
+                publication_id=messages.publication_id(message, task_id=task_id, boot_id=self.boot_id),
+                published_at=messages.published_at(headers),
+            )
+        except Exception:
+            logger.exception("A message that died could not be counted.")
 
     def parameters_of(self, task: Task) -> list[str] | None:
         """Return the names of a task's positional parameters."""

@@ -19,7 +19,7 @@ from .agent import Agent, death_of_message, unregistered
 from .deliveries import Deliveries
 from .endings import Ending
 from .requests import capturing
-from .stopping import let_children_answer
+from .stopping import is_shutting_down, let_children_answer
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class CapturingConsumer(Consumer):
     def on_close(self) -> Any:
         """Let the children start what they were given, before Celery forgets it."""
         let_children_answer(self)
+        if is_shutting_down():
+            self.jobs_agent.start_last_beats()
         # Celery cancels and forgets those that wait for their time. Older releases keep no such list.
         waiting = tuple(getattr(celery_state, "scheduled_requests", ()))
         result = super().on_close()
@@ -144,6 +146,7 @@ class CapturingConsumer(Consumer):
         )
 
     def _bury(self, message: Message, ending: Ending, then: Callable[[], Any]) -> None:
+        self.jobs_agent.count_message(message)
         if not self.jobs_agent.keep_message(message, ending):
             return  # unacknowledged, it is the only copy that is left
         try:

@@ -24,6 +24,13 @@ class Ending:
     details: dict[str, Any] = field(default_factory=dict)
     is_death: bool = True
 
+    @property
+    def outcome(self) -> str:
+        """Return what it counts as, one of ``batches.OUTCOMES``."""
+        if self.is_death:
+            return "dead"
+        return "revoked" if self.reason in (reasons.REVOKED, reasons.TERMINATED) else self.reason
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -60,6 +67,20 @@ def judge(exc: BaseException, traceback: object, attempt: Attempt) -> Ending | N
     if is_lost_process(exc):
         return _judge_lost(exc, traceback)
     return _judge_failure(exc, traceback, attempt)
+
+
+def went_on(exc: BaseException) -> str | None:
+    """Return what an attempt without an ending (see ``judge``) counts as; None of one that ran nothing.
+
+    A job that put another in its place did what it was to do. One that was held back, and an old copy,
+    go on in another message, which is counted.
+    """
+    exc = errors.unwrap(exc)
+    if getattr(exc, "goes_on", False) is True:
+        return None
+    if isinstance(exc, Retry):
+        return "retried"
+    return "done" if isinstance(exc, Ignore) else None
 
 
 def permanent_reason(exc: BaseException) -> str | None:

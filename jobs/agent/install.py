@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery, bootsteps, signals
 from celery.utils.imports import symbol_by_name
 
 from .publications import start_stamping
 from .settings import AgentSettings
+
+if TYPE_CHECKING:
+    from .agent import Agent
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +58,33 @@ def join_worker(sender: Any = None, **_: Any) -> None:
     sender.consumer_cls = capturing_consumer(base, agent)
     # Held by the agent's life: the signal refers to it weakly.
     signals.worker_process_init.connect(agent.leave_connection_to_parent)
+    _report_until_the_end(sender, agent)
     logger.info(
         "Dead letters are captured; what the broker does not take waits in %s.", agent.spool.directory
     )
 
 
+def _report_until_the_end(worker: Any, agent: Agent) -> None:
+    """Say goodbye when the worker has stopped, and go on reporting until then."""
+
+    def say_goodbye(**_: Any) -> None:
+        agent.say_goodbye()
+
+    signals.worker_shutdown.connect(say_goodbye, sender=worker, weak=False)
+    wait = getattr(worker, "wait_for_soft_shutdown", None)
+    if wait is None:
+        return  # before Celery 5.5
+
+    def wait_for_soft_shutdown() -> None:
+        # Celery sleeps in its signal handler, perhaps for minutes.
+        agent.start_last_beats()
+        wait()
+
+    worker.wait_for_soft_shutdown = wait_for_soft_shutdown
+
+
 class GuardPool(bootsteps.StartStopStep):
-    """Guards the pool once it exists, see ``guard.py``."""
+    """Guards the pool once it exists, see ``guard.py``, and says goodbye before a cold shutdown ends it."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -71,3 +94,9 @@ class GuardPool(bootsteps.StartStopStep):
 
         if getattr(worker, "jobs_agent", None) is not None:
             guard_pool(worker.pool)
+
+    def terminate(self, worker: Any) -> None:
+        """Say goodbye: after a cold shutdown Celery does not say that it has ended."""
+        agent = getattr(worker, "jobs_agent", None)
+        if agent is not None:
+            agent.say_goodbye()

@@ -16,6 +16,11 @@ from .wire import (
     WireMessage,
 )
 
+# In seconds since the epoch.
+_YEAR_10000 = 253_402_300_800
+# As core.cleaning.clean_name, so that a name that is cut here is the name that the collector makes of it.
+NAME_LENGTH, _HASH_LENGTH = 255, 12
+
 
 def headers_of(message: Message) -> dict[str, Any]:
     """Return the message's headers; empty when it has none or something else in their place."""
@@ -71,9 +76,11 @@ def publication_id(message: Message, *, task_id: str, boot_id: str) -> str:
 
 
 def published_at(headers: dict[str, Any]) -> float | None:
-    """Return when the message was published, in seconds since the epoch, if it says so."""
+    """Return when the message was published, in seconds since the epoch, if it says so and that is a time."""
     value = headers.get(PUBLISHED_AT_HEADER)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _YEAR_10000:
+        return None
+    return float(value)
 
 
 def replay_of(headers: dict[str, Any]) -> tuple[str, int | None]:
@@ -107,6 +114,16 @@ def text(value: Any) -> str:
 def text_or_none(value: Any) -> str | None:
     """Return text, or None for anything else."""
     return value if isinstance(value, str) else None
+
+
+def name(value: Any) -> str:
+    """Return text of at most 255 characters; a longer one ends in a hash of the whole."""
+    if not isinstance(value, str):
+        return ""
+    if len(value) <= NAME_LENGTH:
+        return value
+    digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    return f"{value[: NAME_LENGTH - _HASH_LENGTH - 1]}…{digest}"
 
 
 def whole(value: Any) -> int | None:

@@ -57,6 +57,12 @@ class CapturingRequest(Request):
     _jobs_loss: Ending | None = None
     _jobs_success: Any = _UNKNOWN
     _jobs_is_replay = False
+    # For recording.py: where it came from, which publication it is, and whether its end was counted.
+    jobs_queue = ""
+    jobs_publication = ""
+    jobs_is_recorded = False
+    # How long the child says that a job that failed took.
+    _jobs_runtime: float | None = None
     _jobs_is_counted = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -86,6 +92,11 @@ class CapturingRequest(Request):
             raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
         if problem:
             raise InvalidTaskError(problem)
+        agent = self.jobs_agent
+        if agent.recorder is not None:
+            self.jobs_queue = messages.name(agent.queue_of(message))
+            self.jobs_publication = agent.publication_of(self)
+            agent.recorder.receive(messages.name(self.task.name), self.jobs_queue)
 
     # Endings
 
@@ -181,7 +192,9 @@ class CapturingRequest(Request):
     # Celery 5.7 may publish a retry of a lost job; only when it cannot is it lost.
     def _retry_worker_lost(self, exc: BaseException, exc_info: Any) -> bool:
         retried = bool(super()._retry_worker_lost(exc, exc_info))
-        if not retried:
+        if retried:
+            self._record("retried", error_type=errors.type_name(type(exc)))
+        else:
             self._fail(exc, exc_info.traceback, is_internal=False)
         return retried
 
@@ -190,7 +203,10 @@ class CapturingRequest(Request):
         if not self.acknowledged and self.task.acks_late and messages.is_redelivered(self.message):
             self.jobs_deliveries.count_start(self)
             self._jobs_is_counted = True
-        return super().on_accepted(pid, time_accepted)
+        result = super().on_accepted(pid, time_accepted)
+        if self.jobs_agent.recorder is not None:
+            self.jobs_agent.recorder.begin()
+        return result
 
     def may_start(self) -> bool:
         """Return whether a redelivered job may start once more; when not, it has been taken care of."""
@@ -250,6 +266,9 @@ class CapturingRequest(Request):
         )
         if ending is not None:
             self._settle(ending, exc)
+        elif (outcome := endings.went_on(exc)) is not None:
+            cause = getattr(errors.unwrap(exc), "exc", None)
+            self._record(outcome, error_type="" if cause is None else errors.type_name(type(cause)))
 
     def _keep_unreturned(self) -> None:
         """Record a job that was to be put back and is dropped: releases of Celery differ in which they do."""
@@ -287,12 +306,23 @@ class CapturingRequest(Request):
     def _keep(self, ending: Ending) -> bool:
         if self._jobs_ending is not None:
             return True
+        self._record(ending.outcome, error_type=ending.error.type if ending.error is not None else "")
         if not self.jobs_agent.keep_request(self, ending):
             if ending.is_death:
                 self._hold()
             return False
         self._jobs_ending = ending
         return True
+
+    def _record(self, outcome: str, *, runtime: float | None = None, error_type: str = "") -> None:
+        """Count how this attempt ended, once, whichever hook is first."""
+        recorder = self.jobs_agent.recorder
+        if recorder is None or self.jobs_is_recorded:
+            return
+        self.jobs_is_recorded = True
+        recorder.end_request(
+            self, outcome, runtime=self._jobs_runtime if runtime is None else runtime, error_type=error_type
+        )
 
     def _hold(self) -> None:
         """Leave the message unacknowledged: it is the only copy of the job that is left."""
@@ -321,17 +351,23 @@ class CapturingRequest(Request):
             self.acknowledge()
 
     def _report_done(self) -> None:
+        self._record("done")
         if self._jobs_is_replay and not self._already_revoked:
             self._keep(Ending(reasons.DONE, None, {}, is_death=False))
 
 
 def _reporting(generated: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the ``on_success`` that Celery generated: a replayed job that succeeds says so."""
+    """Wrap the ``on_success`` that Celery generated: a job is counted, and a replayed one says that it succeeded."""
 
     @functools.wraps(generated)
     def on_success(self: CapturingRequest, failed__retval__runtime: Any, **kwargs: Any) -> Any:
-        if self._jobs_is_replay and not failed__retval__runtime[0]:
-            self._report_done()
+        failed, _, runtime = failed__retval__runtime
+        if failed:
+            self._jobs_runtime = runtime
+        else:
+            self._record("done", runtime=runtime)
+            if self._jobs_is_replay:
+                self._report_done()
         return generated(self, failed__retval__runtime, **kwargs)
 
     return on_success

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from celery import Celery
-from kombu import Connection, Exchange, Producer, Queue
+from kombu import Connection, Producer
 
+from .batches import CONTENT_TYPE as BATCH_CONTENT_TYPE
 from .settings import AgentSettings
-from .wire import CONTENT_TYPE, DEAD_QUEUE
+from .wire import CONTENT_TYPE, DEAD_QUEUE, RUNS_QUEUE
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class Sender:
         self._pid = os.getpid()
         self._connection: Connection | None = None
         self._producer: Producer | None = None
+        # The connection on which the queue of batches was declared.
+        self._runs_on: Connection | None = None
         self._paused_until = float("-inf")
 
     @property
@@ -76,6 +79,36 @@ class Sender:
                 timeout=self._settings.timeout_seconds,
             )
         )
+
+    def publish_batch(self, body: bytes) -> None:
+        """Publish one batch to ``jobs.runs``.
+
+        Raises:
+            BrokerAway: when it was not taken, or perhaps taken and the answer lost.
+        """
+
+        def publish(producer: Producer) -> None:
+            if self._runs_on is not self._connection:
+                self._declare_runs(producer)
+            producer.publish(
+                body,
+                content_type=BATCH_CONTENT_TYPE,
+                content_encoding="binary",
+                exchange="",
+                routing_key=RUNS_QUEUE,
+                retry=False,
+                timeout=self._settings.timeout_seconds,
+            )
+
+        self._run(publish)
+
+    def runs_waiting(self) -> int:
+        """Return how many batches wait on ``jobs.runs``, which is declared first.
+
+        Raises:
+            BrokerAway: when the broker does not answer.
+        """
+        return self._run(self._declare_runs)
 
     def publish_copy(self, body: Any, **how: Any) -> None:
         """Publish a job's message again, its body untouched; ``how`` is what kombu's producer takes.
@@ -119,6 +152,7 @@ class Sender:
     def close(self) -> None:
         """Close the connection; the next publish opens one."""
         connection, self._connection, self._producer = self._connection, None, None
+        self._runs_on = None
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.release()
@@ -171,7 +205,7 @@ class Sender:
         connection.ensure_connection(
             max_retries=1, interval_start=0, interval_step=0, interval_max=0, reraise_as_library_errors=False
         )
-        self._declare(connection)
+        self._declare(connection, DEAD_QUEUE)
         channel = connection.channel()
         _write_through_one_client(channel)
         self._producer = Producer(channel, auto_declare=False)
@@ -185,25 +219,41 @@ class Sender:
             return {"confirm_publish": True, "read_timeout": seconds, "write_timeout": seconds}
         return {}
 
-    def _declare(self, connection: Connection) -> None:
-        """Declare ``jobs.dead``; one that exists with other arguments (a length limit, say) is used as it is."""
-        queue = Queue(DEAD_QUEUE, exchange=Exchange(""), routing_key=DEAD_QUEUE, durable=True)
+    def _declare_runs(self, producer: Any) -> int:
+        connection: Any = self._connection  # open where there is a producer
+        if getattr(connection.transport, "driver_type", "") == "amqp":
+            waiting = self._declare(connection, RUNS_QUEUE)
+        else:
+            # A channel costs more than the question, and no refusal closes this one.
+            waiting = _declare_on(producer.channel, RUNS_QUEUE)
+        self._runs_on = connection
+        return waiting
+
+    def _declare(self, connection: Connection, name: str) -> int:
+        """Declare a queue and return its length; one with other arguments (a limit, say) is used as it is."""
         with connection.channel() as channel:
             try:
-                queue(channel).queue_declare()
-                return
+                return _declare_on(channel, name)
             except connection.channel_errors as error:
                 refusal = error
         with connection.channel() as channel:
-            queue(channel).queue_declare(passive=True)
-        logger.info("The queue %s exists with arguments of its own: %s", DEAD_QUEUE, refusal)
+            waiting = _declare_on(channel, name, passive=True)
+        logger.info("The queue %s exists with arguments of its own: %s", name, refusal)
+        return waiting
 
     def _leave_parent(self) -> None:
         _inherited.append((self._connection, self._producer))
-        self._connection = self._producer = None
+        self._connection = self._producer = self._runs_on = None
         self._lock = threading.Lock()
         self._owner = None
         self._pid = os.getpid()
+
+
+def _declare_on(channel: Any, name: str, *, passive: bool = False) -> int:
+    declared = channel.queue_declare(
+        queue=name, durable=True, exclusive=False, auto_delete=False, passive=passive
+    )
+    return int(declared.message_count)
 
 
 def _write_through_one_client(channel: Any) -> None:

@@ -25,6 +25,14 @@ class AgentSettings:
     pause_seconds: float = 3.0
     # How often a worker looks for records to send from the spool.
     tick_seconds: float = 2.0
+    # Whether workers report what they run on ``jobs.runs``.
+    is_recording: bool = True
+    # How long a worker that has nothing to report says nothing.
+    heartbeat_seconds: float = 5.0
+    # The share of successful attempts whose record is kept; they are counted all the same.
+    history_sample: float = 1.0
+    # With so many batches on ``jobs.runs`` nothing is added to them.
+    runs_cap: int = 10_000
 
 
 def read_settings(
@@ -32,23 +40,25 @@ def read_settings(
     spool_directory: str | os.PathLike[str] | None = None,
     max_comebacks: int | None = None,
     timeout_seconds: float | None = None,
+    recording: bool | None = None,
+    heartbeat_seconds: float | None = None,
+    history_sample: float | None = None,
+    runs_cap: int | None = None,
 ) -> AgentSettings:
-    """Read the settings; what is not given comes from JOBS_SPOOL_DIRECTORY, JOBS_MAX_COMEBACKS and
-    JOBS_AGENT_TIMEOUT_SECONDS.
+    """Read the settings; what is not given comes from JOBS_SPOOL_DIRECTORY, JOBS_MAX_COMEBACKS,
+    JOBS_AGENT_TIMEOUT_SECONDS, JOBS_RECORDING, JOBS_HEARTBEAT_SECONDS, JOBS_HISTORY_SAMPLE and JOBS_RUNS_CAP.
 
     Raises:
         AgentSettingError: when a value cannot be used.
     """
-    given_comebacks: object = max_comebacks
-    if given_comebacks is None:
-        given_comebacks = os.environ.get("JOBS_MAX_COMEBACKS", "3")
-    given_timeout: object = timeout_seconds
-    if given_timeout is None:
-        given_timeout = os.environ.get("JOBS_AGENT_TIMEOUT_SECONDS", "2")
     return AgentSettings(
         spool_directory=_directory(spool_directory),
-        max_comebacks=int(_number("JOBS_MAX_COMEBACKS", given_comebacks, whole=True, least=0, most=100)),
-        timeout_seconds=_number("JOBS_AGENT_TIMEOUT_SECONDS", given_timeout, whole=False, least=0.1, most=30),
+        max_comebacks=int(_given("JOBS_MAX_COMEBACKS", max_comebacks, 3, whole=True, least=0, most=100)),
+        timeout_seconds=_given("JOBS_AGENT_TIMEOUT_SECONDS", timeout_seconds, 2, least=0.1, most=30),
+        is_recording=_switch("JOBS_RECORDING", recording),
+        heartbeat_seconds=_given("JOBS_HEARTBEAT_SECONDS", heartbeat_seconds, 5, least=1, most=15),
+        history_sample=_given("JOBS_HISTORY_SAMPLE", history_sample, 1, least=0, most=1),
+        runs_cap=int(_given("JOBS_RUNS_CAP", runs_cap, 10_000, whole=True, least=10, most=10_000_000)),
     )
 
 
@@ -70,6 +80,24 @@ def _directory(given: str | os.PathLike[str] | None) -> Path:
     if home.is_absolute() and os.access(home, os.W_OK):
         return home / ".local" / "state" / "jobs-spool"
     return Path(tempfile.gettempdir()) / f"jobs-spool-{os.getuid()}"
+
+
+def _switch(name: str, given: bool | None) -> bool:
+    if given is not None:
+        return given
+    value = os.environ.get(name, "on").strip().lower()
+    if value not in ("on", "off"):
+        raise AgentSettingError(
+            f"Cannot use {name}={os.environ.get(name)!r}: it is neither on nor off. Set one, or leave it out."
+        )
+    return value == "on"
+
+
+def _given(
+    name: str, given: float | None, default: float, *, least: float, most: float, whole: bool = False
+) -> float:
+    value: object = os.environ.get(name, default) if given is None else given
+    return _number(name, value, whole=whole, least=least, most=most)
 
 
 def _number(name: str, given: object, *, whole: bool, least: float, most: float) -> float:

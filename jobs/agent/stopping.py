@@ -25,12 +25,17 @@ PATIENCE_SECONDS = 5.0
 _POLL_MILLISECONDS = 100
 
 
+def is_shutting_down() -> bool:
+    """Return whether the worker finishes its jobs and then ends."""
+    return state.should_stop is not None and state.should_stop is not False
+
+
 def let_children_answer(consumer: Any, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """On a warm shutdown, read what the children say until every job they were given has started.
 
     Does nothing for other pools, which run a job in the process that took it.
     """
-    if state.should_stop is None or state.should_stop is False:
+    if not is_shutting_down():
         return
     pool = _prefork_pool(consumer)
     if pool is None:

@@ -53,6 +53,15 @@ class GoesOnElsewhere(Ignore):
     goes_on = True
 
 
+class ComesBack(Retry):
+    """Ends a copy that was held back before its body ran: the same attempt is in another message.
+
+    ``goes_on`` is what the agent reads: this is no attempt that failed and is tried again.
+    """
+
+    goes_on = True
+
+
 def run_attempt(job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the body under the job's policies. Called by Celery's tracer, through ``Job.__call__``.
 
@@ -273,7 +282,7 @@ def _come_back(job: Job, held: HeldBack) -> Exception:
             logger.warning("Job %s could not be held back, it goes back to its queue: %r", request.id, error)
             return Reject(f"It could not be held back: {error!r}", requeue=True)
     when: Any = seconds
-    return Retry(str(held), when=when)
+    return ComesBack(str(held), when=when)
 
 
 def _longest_hold_seconds() -> float | None:
