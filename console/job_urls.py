@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from console.views import jobs
+
+urlpatterns: list[URLPattern] = [
+    path("jobs/", jobs.jobs, name="jobs"),
+    # ?id=<job>: ids come from messages, and may be any text.
+    path("jobs/one/", jobs.job, name="job"),
+]

@@ -13,6 +13,7 @@ from jobs.core.words import (
     NotificationState,
     OperationState,
     Reason,
+    RunOutcome,
     Severity,
 )
 
@@ -84,11 +85,31 @@ NOTIFICATION_MARKS: dict[str, Mark] = {
     NotificationState.GAVE_UP: Mark("Not sent", "red", "failed"),
     NotificationState.SILENCED: Mark("Silenced", "grey", "bell-off"),
 }
+# How an attempt ended.
+RUN_MARKS: dict[str, Mark] = {
+    RunOutcome.DONE: Mark("Done", "green", "done"),
+    RunOutcome.RETRIED: Mark("Retried", "amber", "retries", "It failed and is tried again."),
+    RunOutcome.DEAD: Mark("Died", "red", "envelope", "It will not run again by itself."),
+    RunOutcome.REVOKED: Mark("Revoked", "grey", "stopped", "Somebody took it back before it ran to its end."),
+    RunOutcome.IGNORED: Mark("Ignored", "grey", "eye-off", "It asked that its end be recorded nowhere."),
+    # Of a job that has not ended.
+    "running": Mark("Running", "blue", "play"),
+    "waiting": Mark("Waiting", "blue", "clock"),
+    "unknown": Mark("Not known", "grey", "question"),
+}
 # Of a worker as jobs.metrics.workers tells it.
 WORKER_MARKS: dict[str, Mark] = {
     "online": Mark("Online", "green", "done"),
     "lost": Mark("Lost", "red", "power", "It stopped reporting and has not said goodbye."),
     "gone": Mark("Gone", "grey", "close", "It was stopped."),
+}
+# Of a queue; see presenters/queue_list.py.
+QUEUE_MARKS: dict[str, Mark] = {
+    "consumed": Mark("Consumed", "green", "done"),
+    "paused": Mark("Paused", "grey", "pause"),
+    "unconsumed": Mark("Nobody consumes", "red", "stopped"),
+    "unused": Mark("No consumer", "grey", "known"),
+    "unknown": Mark("Not known", "grey", "question"),
 }
 _REASON_LOOKS: dict[Reason, tuple[str, str]] = {
     Reason.RETRIES_EXHAUSTED: ("c-1", "retries"),
@@ -121,4 +142,6 @@ MARKS: dict[str, dict[str, Mark]] = {
     "severity": SEVERITY_MARKS,
     "notification": NOTIFICATION_MARKS,
     "worker": WORKER_MARKS,
+    "queue": QUEUE_MARKS,
+    "run": RUN_MARKS,
 }

@@ -174,19 +174,19 @@ def parse(text: str, *, now: datetime) -> Query:
         )
     # Stored names were cleaned in the same way, so a pasted one still matches.
     text = "".join(" " if c in "\t\n\v\f\r" else clean_name(c) for c in text)
-    words = list(_split(text))
+    words = list(split(text))
     if len(words) > MAX_TERMS:
         raise QuerySyntaxError(
             f"The search has {len(words)} words, at most {MAX_TERMS} are read. Put a sentence in quotes."
         )
     terms = tuple(_read_term(word, text) for word in words)
-    _refuse_repeated(terms, words, text)
-    since, until = _read_moments(terms, words, text, now)
+    refuse_repeated(terms, words, text)
+    since, until = read_moments(terms, words, text, now)
     return Query(terms=terms, now=now, states=_states(terms), since=since, until=until)
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
+class Word:
     number: int
     start: int
     text: str
@@ -199,7 +199,7 @@ class _Word:
         return QuerySyntaxError(f"Word {self.number}: {message}", suggestion, position=self.start)
 
 
-def _split(text: str) -> Iterator[_Word]:
+def split(text: str) -> Iterator[Word]:
     """Yield the words: separated by blanks outside quotes."""
     position, number = 0, 0
     while position < len(text):
@@ -221,7 +221,7 @@ def _split(text: str) -> Iterator[_Word]:
                 f'{_without_odd_backslash(text.rstrip())}"',
                 position=opened,
             )
-        yield _Word(number, start, text[start:position])
+        yield Word(number, start, text[start:position])
 
 
 def _without_odd_backslash(text: str) -> str:
@@ -230,18 +230,18 @@ def _without_odd_backslash(text: str) -> str:
     return text[:-1] if backslashes % 2 else text
 
 
-def _read_term(word: _Word, whole: str) -> Term:
+def _read_term(word: Word, whole: str) -> Term:
     text = word.text
     negated = len(text) > 1 and text.startswith("-")
     rest = text[1:] if negated else text
     match = _QUALIFIER.match(rest)
     if match is None:
-        pattern = next(iter(_patterns(rest, separated=False)))
+        pattern = next(iter(patterns_of(rest, separated=False)))
         if not any(pattern):
             raise word.error(f"{text} matches everything. Leave it out.", whole=whole, instead="")
         return Term("", (_shown(pattern),), negated, text, (pattern,))
     qualifier = _known_qualifier(match[1], rest[match.end() :], word, negated, whole)
-    patterns = tuple(_patterns(rest[match.end() :], separated=True))
+    patterns = tuple(patterns_of(rest[match.end() :], separated=True))
     if not rest[match.end() :]:
         example = QUALIFIERS["args." if qualifier.startswith("args.") else qualifier][1]
         example = example.rpartition(":")[2]
@@ -257,7 +257,7 @@ def _read_term(word: _Word, whole: str) -> Term:
     return _check_values(term, word, whole)
 
 
-def _known_qualifier(name: str, value: str, word: _Word, negated: bool, whole: str) -> str:
+def _known_qualifier(name: str, value: str, word: Word, negated: bool, whole: str) -> str:
     lowered = name.lower()
     if lowered in QUALIFIERS and lowered != "args.":
         return lowered
@@ -289,7 +289,7 @@ def _known_qualifier(name: str, value: str, word: _Word, negated: bool, whole: s
     )
 
 
-def _patterns(text: str, *, separated: bool) -> Iterator[Pattern]:
+def patterns_of(text: str, *, separated: bool) -> Iterator[Pattern]:
     """Yield the alternatives of a value, each split at its wildcards."""
     pieces: list[str] = []
     piece, quoted, position = "", False, 0
@@ -319,7 +319,7 @@ def _shown(pattern: Pattern) -> str:
     return "*".join(pattern)
 
 
-def _check_values(term: Term, word: _Word, whole: str) -> Term:
+def _check_values(term: Term, word: Word, whole: str) -> Term:
     """Refuse values that the qualifier cannot have; expand wildcards over closed lists."""
     if term.qualifier in SINGLE_QUALIFIERS and term.qualifier != "state":
         if term.negated:
@@ -332,9 +332,9 @@ def _check_values(term: Term, word: _Word, whole: str) -> Term:
         if len(term.values) > 1:
             raise word.error(f"`{term.qualifier}:` takes one time, not {len(term.values)}.", whole=whole)
     if term.qualifier == "reason":
-        return _expand(term, [r.value for r in Reason], word, whole)
+        return expand(term, [r.value for r in Reason], word, whole)
     if term.qualifier == "state":
-        return _expand(term, [*(s.value for s in LetterState), ANY_STATE], word, whole)
+        return expand(term, [*(s.value for s in LetterState), ANY_STATE], word, whole)
     if term.qualifier == "group":
         for value in term.values:
             if not re.fullmatch(r"\d{1,9}|[0-9a-f]{10,40}", value):
@@ -354,7 +354,7 @@ def _check_values(term: Term, word: _Word, whole: str) -> Term:
     return term
 
 
-def _expand(term: Term, choices: list[str], word: _Word, whole: str) -> Term:
+def expand(term: Term, choices: list[str], word: Word, whole: str) -> Term:
     found: list[str] = []
     for pattern in term.patterns:
         typed = _shown(pattern)
@@ -366,7 +366,7 @@ def _expand(term: Term, choices: list[str], word: _Word, whole: str) -> Term:
             sign = "-" if term.negated else ""
             others = [c if c != typed else close[0] for c in term.values] if close else []
             raise word.error(
-                f"`{typed}` is not a {term.qualifier}. {hint}",
+                f"`{typed}` is not {_a(term.qualifier)}. {hint}",
                 whole=whole,
                 instead=f"{sign}{term.qualifier}:{','.join(others)}" if close else None,
             )
@@ -374,6 +374,10 @@ def _expand(term: Term, choices: list[str], word: _Word, whole: str) -> Term:
     if ANY_STATE in found and len(found) > 1:
         found = [ANY_STATE]
     return dataclasses.replace(term, values=tuple(found), patterns=tuple((value,) for value in found))
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def matches_pattern(pattern: Pattern, text: str) -> bool:
@@ -397,7 +401,7 @@ def pattern_regex(pattern: Pattern, *, is_atomic: bool = True) -> str:
     return f"{pieces[0]}{middle}[^\n]*{pieces[-1]}"
 
 
-def _refuse_repeated(terms: Iterable[Term], words: Iterable[_Word], whole: str) -> None:
+def refuse_repeated(terms: Iterable[Term], words: Iterable[Word], whole: str) -> None:
     seen: set[str] = set()
     for term, word in zip(terms, words, strict=True):
         if term.qualifier in SINGLE_QUALIFIERS and not term.negated:
@@ -407,8 +411,8 @@ def _refuse_repeated(terms: Iterable[Term], words: Iterable[_Word], whole: str) 
             seen.add(term.qualifier)
 
 
-def _read_moments(
-    terms: tuple[Term, ...], words: list[_Word], whole: str, now: datetime
+def read_moments(
+    terms: tuple[Term, ...], words: list[Word], whole: str, now: datetime
 ) -> tuple[datetime | None, datetime | None]:
     since = until = None
     for name in ("since", "until"):

@@ -19,7 +19,7 @@ from jobs.models import DeadLetter, OperationItem
 MAX_DISTINCT_NAMES = 2_000
 
 
-class _Like(Func):
+class Like(Func):
     """A pattern match that ignores case on both databases (SQLite: of ASCII letters)."""
 
     output_field = BooleanField()
@@ -30,7 +30,7 @@ class _Like(Func):
         return self.as_sql(compiler, connection, arg_joiner=" ILIKE ", **context)
 
 
-class _Unindexed(Func):
+class Unindexed(Func):
     """A column that SQLite shall not look up by its index.
 
     It has no statistics, and takes the index on the task for any number of tasks: a look-up of a
@@ -149,7 +149,7 @@ def _name_condition(term: Term) -> Q:
     ]
     if len(matched) == 1:
         return Q(**{column: matched[0]})
-    return Q(In(_Unindexed(column), matched))
+    return Q(In(Unindexed(column), matched))
 
 
 def _names(pattern: Pattern, name: str, *, shortens: bool) -> bool:
@@ -173,10 +173,10 @@ def _regex(pattern: Pattern) -> str:
 
 
 def _contains(column: str, pattern: Pattern) -> Q:
-    return Q(_Like(F(column), Value(f"%{_like(pattern)}%")))
+    return Q(Like(F(column), Value(f"%{like(pattern)}%")))
 
 
-def _like(pattern: Pattern) -> str:
+def like(pattern: Pattern) -> str:
     escaped = (piece.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for piece in pattern)
     return "%".join(escaped)
 
@@ -185,7 +185,7 @@ def _argument(path: str, pattern: Pattern) -> Q:
     """Match one "\\npath=value\\n" line; LIKE finds the row, the expression keeps it on one line."""
     line: Pattern = (f"\n{path}={pattern[0]}", *pattern[1:])
     line = (*line[:-1], f"{line[-1]}\n")
-    condition = Q(_Like(F("arguments_text"), Value(f"%{_like(line)}%")))
+    condition = Q(Like(F("arguments_text"), Value(f"%{like(line)}%")))
     if len(line) > 1:
         condition &= Q(arguments_text__iregex=_regex(line))
     return condition
