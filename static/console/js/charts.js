@@ -1,4 +1,4 @@
-// Draws the figures that charts.py made: <script type=application/json id=X> into <div data-chart=X>.
+// Draws the figures that charts.py and number_charts.py made: the JSON in the element with id X into <div data-chart=X>.
 "use strict";
 
 // A custom property returns its unresolved text; the computed colour of an element with it does not.
@@ -45,10 +45,13 @@ function draw(element) {
     layout.xaxis = { ...layout.xaxis, nticks: 4 };
     (layout.annotations || []).forEach((label) => { label.text = label.text.replace(" selected", ""); });
   }
+  // A finger that drags over a chart of numbers scrolls the page.
+  if (element.dataset.range && matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
   window.Plotly.react(element, data, layout, CONFIG).then(() => {
     if (drawn.has(element)) return;
     drawn.add(element);
     if (element.dataset.brush) watchBrush(element);
+    if (element.dataset.range) watchRange(element);
   });
 }
 
@@ -75,6 +78,50 @@ function watchBrush(element) {
     if (at !== undefined) go(utc(at) - step / 2 + 1, utc(at) + step / 2 - 1);
   });
 }
+
+// A range dragged over a chart of numbers becomes the page's time window, at least two steps long.
+function watchRange(element) {
+  const step = Number(element.dataset.step) * 1000;
+  const utc = (text) => Date.parse(`${String(text).replace(" ", "T")}Z`);
+  element.on("plotly_selected", (event) => {
+    const range = event?.range?.x;
+    if (!range) return;
+    const [from, to] = range.map(utc).sort((one, other) => one - other);
+    if (to - from < 2 * step) {
+      draw(element);
+      return;
+    }
+    const address = new URL(element.dataset.range, location.href);
+    const iso = (moment) => new Date(moment).toISOString().replace(/:\d\d\.\d+Z$/, "Z");
+    ["window", "part"].forEach((name) => address.searchParams.delete(name));
+    address.searchParams.set("from", iso(Math.floor(from / step) * step));
+    address.searchParams.set("to", iso(Math.ceil(to / step) * step));
+    location.assign(address);
+  });
+}
+
+// What a reader opened stays open, and where it was scrolled to, when the charts are drawn anew.
+const opened = new Set();
+const scrolled = new Map();
+document.addEventListener("toggle", (event) => {
+  const details = event.target;
+  if (!details.matches(".chart-disclosure[id]") || !details.isConnected) return;
+  if (details.open) opened.add(details.id);
+  else opened.delete(details.id);
+}, true);
+document.addEventListener("htmx:beforeSwap", () => {
+  document.querySelectorAll(".chart-table[id]").forEach((table) => scrolled.set(table.id, table.scrollTop));
+});
+function reopen() {
+  for (const id of opened) {
+    const details = document.getElementById(id);
+    if (!details || details.open) continue;
+    details.open = true;
+    const table = details.querySelector(".chart-table[id]");
+    if (table) table.scrollTop = scrolled.get(table.id) || 0;
+  }
+}
+document.addEventListener("htmx:afterSettle", reopen);
 
 function drawAll(root = document) {
   root.querySelectorAll("[data-chart]").forEach(draw);

@@ -1,0 +1,174 @@
+"""What changed in a chart, in one sentence, so that a reader need not look for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from console import times
+from console.chart_parts import plot_text, span_words
+from console.presenters import figures as words
+from jobs.core.changes import find_change
+from jobs.core.windows import Window
+from jobs.metrics.reading import Figures
+
+
+def of_throughput(
+    window: Window,
+    rows: Sequence[tuple[str, str, str, list[float | None]]],
+    totals: Sequence[float | None],
+    *,
+    now: datetime,
+) -> str:
+    known = [value for value in totals if value is not None]
+    if not known:
+        return ""
+    if not any(known):
+        return f"Workers reported, and no job ran{_missing(window, totals, now=now)}"
+    by_name = {name: values for name, _, _, values in rows}
+    told = []
+    # What goes wrong is told before what goes well.
+    for name in ("Retried", "Died"):
+        if change := find_change(by_name[name], least=1.0):
+            noun = "Retries" if name == "Retried" else "Deaths"
+            told.append((abs(change.after - change.before), noun, change))
+    done = find_change(by_name["Done"], least=1.0)
+    parts = []
+    if told:
+        _, noun, change = max(told, key=lambda each: each[0])
+        parts.append(
+            f"{noun} {_moved(change.is_rise)} from {_a_minute(change.before)} to "
+            f"{_a_minute(change.after)} a minute {_at(window, change.index, now=now)}"
+        )
+    if done is not None and done.share is not None:
+        way = "rose" if done.is_rise else "fell"
+        when = "" if parts else f" {_at(window, done.index, now=now)}"
+        parts.append(f"{'done' if parts else 'Done'} {way} {abs(done.share) * 100:,.0f} %{when}")
+    if not parts:
+        mean = sum(known) / len(known)
+        parts.append(f"Steady: {_a_minute(mean)} attempts a minute")
+    return "; ".join(parts) + _missing(window, totals, now=now)
+
+
+def of_percentile(
+    window: Window, values: Sequence[float | None], known: Sequence[float | None], *, now: datetime
+) -> str:
+    told = [value for value in values if value is not None]
+    if not told:
+        return ""
+    change = find_change(values, least=0.005)
+    if change is not None:
+        text = (
+            f"p99 {_moved(change.is_rise)} from {words.seconds(change.before)} to {words.seconds(change.after)} "
+            f"{_at(window, change.index, now=now)}"
+        )
+    else:
+        text = f"p99 stayed about {words.seconds(sorted(told)[len(told) // 2])}"
+    return text + _missing(window, known, now=now)
+
+
+def of_rate(
+    window: Window, shown: Sequence[Figures | None], values: Sequence[float | None], *, now: datetime
+) -> str:
+    finished = sum(each.finished for each in shown if each is not None)
+    if not finished:
+        return "No job finished in this time." if any(each is not None for each in shown) else ""
+    died = sum(each.dead for each in shown if each is not None)
+    change = find_change(values, least=0.002)
+    if change is None:
+        return f"{died:,} of {finished:,} finished jobs died: {words.share(died / finished)}."
+    return (
+        f"It {_moved(change.is_rise)} from {words.share(change.before)} to {words.share(change.after)} "
+        f"{_at(window, change.index, now=now)}."
+    )
+
+
+def of_depth(window: Window, series: Mapping[str, Sequence[float | None]], rest: Sequence[str]) -> str:
+    first, last = _ends(series)
+    if last is None:
+        return ""
+    text = f"{last:,.0f} waiting now"
+    if first is not None:
+        text += f", {first:,.0f} {span_words(window)} ago" if window.name else f", {first:,.0f} at first"
+    if len(rest) == 1:
+        newest = next((value for value in reversed(series[rest[0]]) if value is not None), 0)
+        return f"{text}. {plot_text(rest[0], 40, escape=False)} holds {newest:,.0f} and is not drawn."
+    if rest:
+        return f"{text}. {len(rest)} queues that hold less are not drawn."
+    return f"{text}."
+
+
+def of_oldest(window: Window, series: Mapping[str, Sequence[float | None]], rest: Sequence[str]) -> str:
+    newest = {
+        queue: value
+        for queue, values in series.items()
+        if (value := next((v for v in reversed(values) if v is not None), None)) is not None
+    }
+    if not newest:
+        return ""
+    queue = max(newest, key=lambda each: newest[each])
+    if not newest[queue]:
+        return "Nothing waits."
+    return (
+        f"The oldest now waits on {plot_text(queue, 40, escape=False)}, for {words.seconds(newest[queue])}."
+    )
+
+
+def of_dead(
+    window: Window,
+    levels: Sequence[int | None],
+    died: Sequence[float | None],
+    limit: float | None,
+    *,
+    now: datetime,
+) -> str:
+    known = [level for level in levels if level is not None]
+    parts = []
+    if known:
+        parts.append(
+            f"{known[-1]:,} all the time"
+            if known[0] == known[-1] == max(known)
+            else f"From {known[0]:,} to {known[-1]:,}"
+        )
+    if limit is not None:
+        over = [number for number, value in enumerate(died) if value is not None and value > limit]
+        if over:
+            # The first step of the newest time over the limit.
+            begin = over[-1]
+            while begin - 1 in over:
+                begin -= 1
+            parts.append(f"Deaths passed their limit {_at(window, begin, now=now)}")
+    return "".join(f"{part}. " for part in parts).strip()
+
+
+def _ends(series: Mapping[str, Sequence[float | None]]) -> tuple[float | None, float | None]:
+    """Return the sums of all queues in the first and the last step in which any is known."""
+    columns = [
+        [value for value in column if value is not None] for column in zip(*series.values(), strict=True)
+    ]
+    known = [sum(column) for column in columns if column]
+    return (known[0], known[-1]) if known else (None, None)
+
+
+def _moved(is_rise: bool) -> str:
+    return "rose" if is_rise else "fell"
+
+
+def _at(window: Window, number: int, *, now: datetime) -> str:
+    """Say when a step begins: "at 02:41"; of long steps "about 3 Nov 06:00"."""
+    word = "at" if window.step_seconds <= 300 else "about"
+    return f"{word} {times.clock(window.start + timedelta(seconds=window.step_seconds * number), now=now)}"
+
+
+def _missing(window: Window, known: Sequence[float | None], *, now: datetime) -> str:
+    """Say what is not known between the first and the last step that is: ". From 02:24 on 6 min are missing."."""
+    first = next((number for number, value in enumerate(known) if value is not None), len(known))
+    gaps = [number for number, value in enumerate(known) if value is None and number > first]
+    if not gaps:
+        return "."
+    length = times.span(len(gaps) * window.step_seconds)
+    return f". From {times.clock(window.start + timedelta(seconds=window.step_seconds * gaps[0]), now=now)} on {length} are missing."
+
+
+def _a_minute(value: float) -> str:
+    return words.a_minute(value).removesuffix(".0")
