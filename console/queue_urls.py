@@ -1,7 +1,12 @@
-"""The pages of queues: the list, one queue, and what is done to it."""
+"""The pages of queues: the list, one queue, and what is done to it. Names are hostile, so they go into the query."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from console.views import queues
+
+urlpatterns: list[URLPattern] = [
+    path("queues/", queues.queue_list, name="queues"),
+    path("queues/one/", queues.queue_page, name="queue"),
+]

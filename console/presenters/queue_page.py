@@ -1,0 +1,270 @@
+"""One queue: its figures with what changed, its charts, the tasks on it, and what operators did with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from console import addresses
+from console.presenters import figures, queue_list
+from console.presenters.figures import Tile
+from console.presenters.plain import count_of, visible
+from console.windows import PageWindow
+from jobs.core.query import quote
+from jobs.core.windows import Window
+from jobs.core.words import QueueActionState
+from jobs.metrics import letters, reading
+from jobs.metrics.reading import Figures
+from jobs.models import QueueAction, QueuePause
+from jobs.queues import reading as queues
+from jobs.queues.reading import DepthPoint, QueueNow
+
+TASKS_SHOWN = 50
+PURGES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task on a queue, or a queue of a task, within the window."""
+
+    name: str
+    done: str
+    retried: int
+    dead: int
+    failure_rate: str
+    is_failing_more: bool
+    latency: str
+    runtime: str
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """A purge of what waited: how far it is, in words."""
+
+    action: QueueAction
+    words: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePage:
+    """What the page of a queue shows. ``state`` is a name in ``states.QUEUE_MARKS``."""
+
+    name: str
+    state: str
+    sentence: str
+    trouble: str
+    now: QueueNow | None
+    pause: QueuePause | None
+    tiles: list[Tile]
+    tasks: list[TaskRow]
+    tasks_left_out: int
+    purges: list[Purge]
+    dead: int
+    depths: list[DepthPoint | None]
+    series: list[Figures | None]
+
+    @property
+    def purged_href(self) -> str:
+        """Where the letters that a purge made of its messages are listed."""
+        return addresses.letters_of(f"queue:{quote(self.name)} state:purged")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether workers are told not to consume from it."""
+        return self.pause is not None
+
+    @property
+    def ready(self) -> int | None:
+        """How many messages wait, None when that is not known."""
+        return self.now.ready if self.now is not None else None
+
+
+def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | None:
+    """Read the page; None when nothing is known of such a queue."""
+    window = page_window.window
+    queue = queues.now_of(name, now=now)
+    numbers = reading.totals(window.start, window.end, queue=name, now=now)
+    tasks = reading.by_task(window, queue=name, now=now)
+    pause = QueuePause.objects.filter(queue=name).first()
+    purges = list(QueueAction.objects.filter(queue=name).order_by("-id")[:PURGES_SHOWN])
+    dead = letters.dead_by("queue", [name]).get(name, 0)
+    if queue is None and not tasks and pause is None and not purges and not dead:
+        return None
+    series = reading.series(window, queue=name, now=now)
+    before = reading.totals(window.before().start, window.start, queue=name, now=now)
+    tasks_before = reading.by_task(window.before(), queue=name, now=now)
+    depths = queues.depth_series(window, queues=[name], now=now).get(name, [])
+    known = queue if queue is not None and not queue.is_stale else None
+    minutes = figures.known_minutes(window, series, now=now)
+    rows = task_rows(tasks, tasks_before, minutes=minutes)
+    return QueuePage(
+        name=name,
+        state="paused" if pause is not None else queue_list.state_of(queue),
+        sentence=sentence(name, known, pause, why=queue_list.why_unknown(queue), now=now),
+        trouble=queue.trouble if queue is not None else "",
+        now=known,
+        pause=pause,
+        tiles=[
+            *_depth_tiles(known, depths, why=queue_list.why_unknown(queue)),
+            *number_tiles(numbers, before, minutes=minutes, window=window),
+        ],
+        tasks=rows[:TASKS_SHOWN],
+        tasks_left_out=max(0, len(rows) - TASKS_SHOWN),
+        purges=[_purge(each) for each in purges],
+        dead=dead,
+        depths=depths,
+        series=series,
+    )
+
+
+def sentence(name: str, queue: QueueNow | None, pause: QueuePause | None, *, why: str, now: datetime) -> str:
+    """Say what a tired person has to know first."""
+    del name, now
+    if queue is None or queue.ready is None:
+        return why or "What waits on it is not known now."
+    if not queue.ready:
+        waiting = "No message waits"
+    else:
+        waiting = f"{count_of(queue.ready, 'message')} {'waits' if queue.ready == 1 else 'wait'}"
+        if queue.oldest_age_seconds:
+            oldest = "it has" if queue.ready == 1 else "the oldest has"
+            waiting += f"; {oldest} waited {figures.seconds(queue.oldest_age_seconds)}"
+    if pause is not None:
+        return f"{waiting}. Workers are told not to take more until somebody resumes it."
+    if queue.is_unconsumed:
+        return f"{waiting}, and no worker consumes from it: nothing will run until one does."
+    if queue.consumers:
+        return f"{waiting}. {count_of(queue.consumers, 'consumer')} {'takes' if queue.consumers == 1 else 'take'} from it."
+    return f"{waiting}."
+
+
+def number_tiles(numbers: Figures, before: Figures, *, minutes: float, window: Window) -> list[Tile]:
+    """Return throughput, failure rate and latency with their changes against the window before."""
+    before_minutes = window.length.total_seconds() / 60
+    done, done_before = figures.rate(numbers.done, minutes), None
+    if before.attempts or before.received:
+        done_before = figures.rate(before.done, before_minutes)
+    received = figures.rate(numbers.received, minutes)
+    no_numbers = "" if minutes else "No worker reported in this time."
+    nothing = no_numbers or "Nothing finished in this time."
+    p95 = numbers.latency_percentile(95)
+    latency, latency_unit = figures.split(figures.optional(p95, figures.seconds))
+    rate, rate_unit = figures.split(figures.optional(numbers.failure_rate, figures.share))
+    return [
+        Tile(
+            "Done",
+            figures.optional(done, figures.a_minute),
+            "/min" if done is not None else "",
+            figures.change(done, done_before, words=figures.a_minute),
+            "" if received is None else f"{figures.a_minute(received)} /min received",
+            why=no_numbers,
+        ),
+        Tile(
+            "Failure rate",
+            rate,
+            rate_unit,
+            figures.change(
+                numbers.failure_rate,
+                before.failure_rate,
+                words=figures.share,
+                difference=figures.points,
+                more_is="worse",
+            ),
+            f"{numbers.dead:,} of {numbers.finished:,} finished died" if numbers.finished else "",
+            why="" if numbers.finished else nothing,
+        ),
+        Tile(
+            "Latency p95",
+            latency,
+            latency_unit,
+            figures.change(p95, before.latency_percentile(95), words=figures.seconds, more_is="worse"),
+            _others(numbers.latency_percentile(50), numbers.latency_percentile(99)),
+            why="" if p95 is not None else nothing,
+        ),
+    ]
+
+
+def task_rows(now: dict[str, Figures], before: dict[str, Figures], *, minutes: float) -> list[TaskRow]:
+    """Return a row for each name, those with most deaths first, then the busiest."""
+    rows = []
+    for name, each in sorted(now.items(), key=lambda item: (-item[1].dead, -item[1].attempts, item[0])):
+        if not each.attempts and not each.received:
+            continue
+        old = before.get(name, Figures()).failure_rate
+        rate = each.failure_rate
+        rows.append(
+            TaskRow(
+                name=name,
+                done=figures.optional(figures.rate(each.done, minutes), figures.a_minute),
+                retried=each.retried,
+                dead=each.dead,
+                failure_rate=figures.optional(rate, figures.share),
+                is_failing_more=queue_list.is_worse(rate, old),
+                latency=figures.optional(each.latency_percentile(95), figures.seconds),
+                runtime=figures.optional(each.runtime_percentile(95), figures.seconds),
+            )
+        )
+    return rows
+
+
+def _depth_tiles(queue: QueueNow | None, depths: list[DepthPoint | None], *, why: str) -> list[Tile]:
+    ready = queue.ready if queue is not None else None
+    first = next((each.ready for each in depths if each is not None and each.ready is not None), None)
+    oldest = queue.oldest_age_seconds if queue is not None else None
+    held, unacknowledged = queue_list.held_sum(queue), queue.unacknowledged if queue is not None else None
+    consumers = queue.consumers if queue is not None else None
+    return [
+        Tile(
+            "Waiting",
+            figures.optional(ready, figures.count),
+            "",
+            figures.change(ready, first, words=figures.count, more_is="worse"),
+            f"oldest {figures.seconds(oldest)}" if oldest else _no_age(queue),
+            why=why if ready is None else "",
+            alarm="nobody consumes" if queue is not None and queue.is_unconsumed else "",
+        ),
+        Tile(
+            "With workers",
+            figures.optional(unacknowledged, figures.count),
+            "",
+            fact=f"{held:,} held for later: {queue_list.held_words(queue)}"
+            if held
+            else "none held for later",
+            why="This broker does not tell how many messages are delivered and not acknowledged."
+            if queue is not None and unacknowledged is None
+            else "",
+        ),
+        Tile(
+            "Consumers",
+            figures.optional(consumers, figures.count),
+            "",
+            fact="paused" if queue is not None and queue.is_paused else "",
+            why=why if consumers is None else "",
+        ),
+    ]
+
+
+def _no_age(queue: QueueNow | None) -> str:
+    if queue is None or not queue.ready:
+        return ""
+    return "age not known"
+
+
+def _others(p50: float | None, p99: float | None) -> str:
+    if p50 is None or p99 is None:
+        return ""
+    return f"p50 {figures.seconds(p50)}, p99 {figures.seconds(p99)}"
+
+
+def _purge(action: QueueAction) -> Purge:
+    words = {
+        QueueActionState.WAITING: f"{action.expected:,} to purge; runops has not begun",
+        QueueActionState.RUNNING: f"{action.taken:,} of {action.expected:,} purged so far",
+        QueueActionState.FINISHED: f"{count_of(action.taken, 'message')} purged",
+        QueueActionState.FAILED: f"stopped after {action.taken:,} of {action.expected:,}: "
+        f"{visible(action.error, keep='')}",
+    }[QueueActionState(action.state)]
+    if action.state == QueueActionState.FINISHED and action.taken < action.expected:
+        words += f"; the other {action.expected - action.taken:,} had been taken by workers"
+    return Purge(action, words, is_open=action.state in {QueueActionState.WAITING, QueueActionState.RUNNING})

@@ -1,0 +1,69 @@
+"""The queues: the list, and the page of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console import windows
+from console.htmx import render_page
+from console.permissions import requires
+from console.presenters import queue_list as list_presenter
+from console.presenters import queue_page as presenter
+from console.presenters.plain import visible
+
+NAME_LIMIT = 255
+
+
+@require_GET
+@requires("jobs.view_queuesample")
+def queue_list(request: HttpRequest) -> HttpResponse:
+    """List the queues, worst first; polled."""
+    now = timezone.now()
+    page_window = windows.of(request, now=now)
+    context: dict[str, Any] = {
+        "list": list_presenter.read(page_window.window, now=now),
+        "page_window": page_window,
+        "live_url": request.get_full_path(),
+        "now": now,
+    }
+    return render_page(request, "console/queues/list.html", "console/queues/_list.html", context)
+
+
+@require_GET
+@requires("jobs.view_queuesample")
+def queue_page(request: HttpRequest) -> HttpResponse:
+    """Show one queue, ``?name=``: its figures, charts, tasks and purges; polled."""
+    now = timezone.now()
+    name = name_of(request)
+    page_window = windows.of(request, now=now)
+    context: dict[str, Any] = {
+        "page": find(name, page_window, now=now),
+        "page_window": page_window,
+        "live_url": request.get_full_path(),
+        "now": now,
+    }
+    return render_page(request, "console/queues/page.html", "console/queues/_page.html", context)
+
+
+def name_of(request: HttpRequest) -> str:
+    """Return the name that the address asks for, as far as a name can be."""
+    return request.GET.get("name", "").replace("\x00", "")[:NAME_LIMIT]
+
+
+def find(name: str, page_window: windows.PageWindow, *, now: Any) -> presenter.QueuePage:
+    """Read the page of a queue.
+
+    Raises:
+        Http404: when nothing is known of such a queue.
+    """
+    page = presenter.read(name, page_window, now=now) if name else None
+    if page is None:
+        raise Http404(
+            f"No queue of the name {visible(name[:80], keep='')} is known: no worker consumes from it, nothing "
+            "waits on it, and no job ran from it lately."
+        )
+    return page

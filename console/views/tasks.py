@@ -1,0 +1,38 @@
+"""The page of a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console import windows
+from console.htmx import render_page
+from console.permissions import requires
+from console.presenters import task_page as presenter
+from console.presenters.plain import visible
+from console.views.queues import name_of
+
+
+@require_GET
+@requires("jobs.view_rollup")
+def task_page(request: HttpRequest) -> HttpResponse:
+    """Show one task, ``?name=``: its figures, charts, queues and failures; polled."""
+    now = timezone.now()
+    name = name_of(request)
+    page_window = windows.of(request, now=now)
+    page = presenter.read(name, page_window, now=now) if name else None
+    if page is None:
+        raise Http404(
+            f"No task of the name {visible(name[:80], keep='')} is known: no worker knows it, none of its jobs ran "
+            "in this time, and it has no dead letter."
+        )
+    context: dict[str, Any] = {
+        "page": page,
+        "page_window": page_window,
+        "live_url": request.get_full_path(),
+        "now": now,
+    }
+    return render_page(request, "console/tasks/page.html", "console/tasks/_page.html", context)
