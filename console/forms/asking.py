@@ -8,7 +8,6 @@ from django import forms
 
 from console.forms.replay import WhyForm
 
-
 _NO_COUNT = "This page does not say how many messages it is about. Open it again."
 
 
