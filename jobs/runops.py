@@ -23,11 +23,15 @@ from django.db import close_old_connections, connection, connections
 from django.utils import timezone
 
 from jobs import conf, leases, retention
+from jobs.agent.wire import RUNS_QUEUE
 from jobs.broker import connect
 from jobs.broker.inbox import Inbox
 from jobs.collector import Collector
 from jobs.errors import LeaseLost
 from jobs.leases import HeldLease
+from jobs.metrics import lost
+from jobs.metrics.collecting import RunsCollector
+from jobs.metrics.workers import LOST_AFTER
 from jobs.operations.outcomes import give_up_overdue
 from jobs.operations.runner import Runner
 from jobs.outbox.relay import relay_batch
@@ -50,6 +54,10 @@ WORKERS_SOON_SECONDS = 2.0
 RETENTION_EVERY_SECONDS = 60.0
 OUTCOMES_EVERY_SECONDS = 30.0
 RELAY_EVERY_SECONDS = 0.5
+# Batches that come within it are counted in one transaction: numbers are a second old at most, and SQLite's
+# one writer has two of these a second, however many workers there are.
+RUNS_EVERY_SECONDS = 0.5
+LOST_EVERY_SECONDS = 2.0
 
 # A thread that comes back from the database waits so long at most for one that computes. Python's 5 ms
 # would cost a replay a third of its speed, and the collector its promptness.
@@ -77,6 +85,30 @@ def collector_duty() -> Round:
     def collect(_lease: HeldLease) -> float:
         collector.collect(wait_seconds=COLLECT_WAIT_SECONDS, now=timezone.now())
         return 0.0
+
+    return collect
+
+
+def runs_duty() -> Round:
+    """Count what workers report, and give up on those that fell silent."""
+    collector = RunsCollector(Inbox(connect(), RUNS_QUEUE))
+    looked_at = time.monotonic()
+    told = ""
+
+    def collect(lease: HeldLease) -> float:
+        nonlocal looked_at, told
+        collector.collect(wait_seconds=COLLECT_WAIT_SECONDS, now=timezone.now())
+        if collector.trouble != told:
+            lease.tell_trouble(collector.trouble)
+            told = collector.trouble
+        now = timezone.now()
+        if collector.level_since is not None and time.monotonic() - looked_at >= LOST_EVERY_SECONDS:
+            looked_at = time.monotonic()
+            lease.check()
+            if now - collector.level_since >= LOST_AFTER:
+                lost.declare_lost(now=now)
+            lost.settle(now=now)
+        return 0.0 if collector.is_behind else RUNS_EVERY_SECONDS
 
     return collect
 
@@ -134,9 +166,10 @@ def retention_duty() -> Round:
         retention.age_groups(now=timezone.now())
         sent = retention.delete_outbox(now=timezone.now())
         sent += retention.delete_ledger(now=timezone.now())
+        old = retention.delete_numbers(now=timezone.now())
         if deleted:
             logger.info("deleted %s purged or resolved letters past their time", f"{deleted:,}")
-        if deleted or sent:
+        if deleted or sent or old:
             return 0.0
         return RETENTION_EVERY_SECONDS
 
@@ -157,6 +190,7 @@ def outcomes_duty() -> Round:
 
 DUTIES = (
     Duty("collector", collector_duty),
+    Duty("runs", runs_duty),
     Duty("operations", operations_duty),
     Duty("workers", workers_duty),
     Duty("retention", retention_duty),

@@ -21,6 +21,7 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _NO_MESSAGE = "No copy of its message was kept, so there is nothing to send."
 _NO_BODY = "Its message has no body, so there is nothing to send."
+_LOST_MESSAGE = "Its message was lost with its worker, so there is nothing to send."
 _NO_JOB = "It is a record that could not be read, not a job."
 _NO_QUEUE = "The queue it came from is not known, and its message is broken."
 
@@ -191,7 +192,7 @@ def _why_unreplayable(record: Record, queue: str) -> str:
     if record.message is None:
         return _NO_MESSAGE
     if not record.message.body:
-        return _NO_BODY
+        return _LOST_MESSAGE if record.reason == Reason.WORKER_LOST else _NO_BODY
     if queue:
         return ""
     if record.reason == Reason.MALFORMED and not record.task:

@@ -231,10 +231,10 @@ def _write_replayed(replayed: Iterable[Replayed], *, now: datetime) -> None:
     _log_deaths(replayed, now=now)
     resolved = {again.letter.group_id for again in replayed if again.letter.state == LetterState.RESOLVED}
     if resolved:
-        _resolve_groups(resolved, now=now)
+        resolve_groups(resolved, now=now)
 
 
-def _resolve_groups(group_ids: Iterable[int], *, now: datetime) -> None:
+def resolve_groups(group_ids: Iterable[int], *, now: datetime) -> None:
     """Resolve groups whose last open letter was resolved; a muted one stays muted."""
     still_open = DeadLetter.objects.filter(
         group=OuterRef("pk"), state__in=[LetterState.DEAD, LetterState.REPLAYING]

@@ -46,10 +46,8 @@ def bury(using: str, ids: Sequence[int], *, reason: Reason, now: datetime) -> No
 
 
 def _record(message: OutboxMessage, reason: Reason, now: datetime, *, is_bare: bool = False) -> Record:
-    headers = {} if is_bare else _values(message.headers)
-    properties = {} if is_bare else _values(message.properties)
-    if message.priority is not None:
-        properties["priority"] = message.priority
+    wire_message = message_of(message, is_bare=is_bare)
+    headers = wire_message.headers
     retries = headers.get("retries")
     if reason == Reason.EXPIRED:
         error = WireError("jobs.outbox.Expired", _EXPIRED.format(at=message.expires_at), "")
@@ -71,18 +69,26 @@ def _record(message: OutboxMessage, reason: Reason, now: datetime, *, is_bare: b
         boot_id="",
         root_id=message.root_id,
         parent_id=message.parent_id,
-        message=WireMessage(
-            body=bytes(message.body),
-            content_type=message.content_type,
-            content_encoding=message.content_encoding,
-            headers=headers,
-            properties=properties,
-            exchange=message.exchange,
-            routing_key=message.routing_key,
-            queue=message.queue or message.routing_key,
-        ),
+        message=wire_message,
         error=error,
         details={"outbox": message.uuid.hex, "attempts": message.attempts},
+    )
+
+
+def message_of(message: OutboxMessage, *, is_bare: bool = False) -> WireMessage:
+    """Return a row's message as an agent would report it; a bare one is without headers and properties."""
+    properties = {} if is_bare else _values(message.properties)
+    if message.priority is not None:
+        properties["priority"] = message.priority
+    return WireMessage(
+        body=bytes(message.body),
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        headers={} if is_bare else _values(message.headers),
+        properties=properties,
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+        queue=message.queue or message.routing_key,
     )
 
 

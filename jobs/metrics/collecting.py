@@ -1,0 +1,195 @@
+"""Batches on ``jobs.runs`` → rows, before they are acknowledged.
+
+A crash between the commit and the acknowledgement delivers them again, and adds nothing: a batch is known by
+its worker's boot and its number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from django.db import InterfaceError, OperationalError
+
+from jobs.agent import batches
+from jobs.agent.batches import OUTCOMES, Batch, BatchError
+from jobs.broker.inbox import BATCH_BYTES, Taken
+from jobs.metrics.storing import store
+
+logger = logging.getLogger(__name__)
+
+# Batches a round. With 500 records in each, a transaction of half a second.
+LIMIT = 64
+# A transaction ends at so many records and cells: a batch may be anybody's, and larger than an agent's.
+MOST_ROWS = 40_000
+# A round that did not come for so long says nothing about how far the queue was read meanwhile.
+LONGEST_BREAK = timedelta(seconds=10)
+# One line in so long about batches that cannot be read.
+TELL_EVERY = timedelta(seconds=60)
+# What a column takes, and what no worker counts within a minute.
+_MOST_COUNT = 10**9
+_MOST_INTEGER = 2**31 - 1
+_MOST_BIG = 2**63 - 1
+_MOST_SECONDS = 1e15
+
+
+class _Inbox(Protocol):
+    def take(self, limit: int, wait_seconds: float) -> list[Taken]: ...
+    def ack(self, taken: list[Taken]) -> None: ...
+
+
+@dataclass(slots=True)
+class Unreadable:
+    """Batches that could not be counted since somebody was told."""
+
+    number: int = 0
+    reason: str = ""
+    told_at: datetime | None = None
+
+
+class RunsCollector:
+    """Moves batches from an inbox into the tables."""
+
+    def __init__(self, inbox: _Inbox) -> None:
+        self._inbox = inbox
+        self._unreadable = Unreadable()
+        self._last_round_at: datetime | None = None
+        # Whether the last round left something behind that waited before it.
+        self.is_behind = False
+        # Since when every round has read all that waited; None while there is more.
+        self.level_since: datetime | None = None
+        # What a page should say; empty when all could be read lately.
+        self.trouble = ""
+
+    def collect(self, *, limit: int = LIMIT, wait_seconds: float = 1.0, now: datetime) -> int:
+        """Take what waits, count it, acknowledge it; return how many batches that were.
+
+        Raises:
+            BrokerUnavailable: when the broker is away; nothing is lost.
+            OperationalError: when the database is away or busy; the batches are delivered again.
+        """
+        try:
+            taken = self._inbox.take(limit, wait_seconds)
+            for together in self._read(taken):
+                self._write(together, now=now)
+            self._inbox.ack(taken)
+        except Exception:
+            self.level_since = self._last_round_at = None
+            raise
+        self._note_level(taken, limit, now)
+        self._tell_unreadable(now)
+        return len(taken)
+
+    def _read(self, taken: Sequence[Taken]) -> Iterator[list[Batch]]:
+        """Return the batches that can be read, in the order they came, at most MOST_ROWS at a time."""
+        together: list[Batch] = []
+        rows = 0
+        for one in taken:
+            try:
+                batch = read(one)
+            except (BatchError, RecursionError) as error:
+                self._unreadable.number += 1
+                self._unreadable.reason = str(error)
+                continue
+            together.append(batch)
+            rows += len(batch.runs) + len(batch.cells)
+            if rows >= MOST_ROWS:
+                yield together
+                together, rows = [], 0
+        if together:
+            yield together
+
+    def _write(self, together: Sequence[Batch], *, now: datetime) -> None:
+        try:
+            store(together, now=now)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            logger.warning(
+                "%s batches were refused; each is counted by itself.", len(together), exc_info=True
+            )
+            for batch in together:
+                self._write_alone(batch, now=now)
+
+    def _write_alone(self, batch: Batch, *, now: datetime) -> None:
+        try:
+            store([batch], now=now)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            # What is refused would be refused for ever, and nothing behind it would be counted.
+            logger.exception("A batch of %s was refused by the database.", batch.hostname[:80])
+            self._unreadable.number += 1
+            self._unreadable.reason = f"the database refused it ({type(error).__name__})"
+
+    def _note_level(self, taken: Sequence[Taken], limit: int, now: datetime) -> None:
+        before, self._last_round_at = self._last_round_at, now
+        self.is_behind = len(taken) >= limit or sum(len(one.body) for one in taken) > BATCH_BYTES // 2
+        if self.is_behind:
+            self.level_since = None
+        elif self.level_since is None or before is None or not timedelta(0) <= now - before < LONGEST_BREAK:
+            self.level_since = now
+
+    def _tell_unreadable(self, now: datetime) -> None:
+        """Log what was thrown away once in TELL_EVERY, and keep it as ``trouble`` for as long."""
+        found = self._unreadable
+        if found.told_at is not None and now - found.told_at < TELL_EVERY:
+            return
+        self.trouble = ""
+        if found.number:
+            which = "1 batch" if found.number == 1 else f"{found.number:,} batches"
+            self.trouble = f"{which} on jobs.runs could not be read and are not counted: {found.reason[:200]}"
+            logger.error("%s", self.trouble)
+            self._unreadable = Unreadable(told_at=now)
+
+
+def read(taken: Taken) -> Batch:
+    """Return the batch in a message, with numbers that the columns take.
+
+    Raises:
+        BatchError: when it is none; says what is wrong.
+    """
+    if taken.problem:
+        raise BatchError(taken.problem)
+    if taken.content_type != batches.CONTENT_TYPE:
+        raise BatchError(f"its content type is {taken.content_type[:80] or 'not given'}")
+    batch = batches.decode(taken.body)
+    _check_numbers(batch)
+    return batch
+
+
+def _check_numbers(batch: Batch) -> None:
+    """Refuse what no agent tells; leave out what is only a detail."""
+    counts = [batch.dropped, *batch.held.values(), *batch.reserved.values()]
+    for cell in batch.cells:
+        counts += [cell.received, cell.dropped, *(getattr(cell, outcome) for outcome in OUTCOMES)]
+        counts += [*cell.latency.values(), *cell.runtime.values()]
+        cell.latency_sum = _seconds(cell.latency_sum)
+        cell.runtime_sum = _seconds(cell.runtime_sum)
+    if counts and not 0 <= min(counts) <= max(counts) <= _MOST_COUNT:
+        raise BatchError(f"a count is not within 0 and {_MOST_COUNT:,}")
+    if batch.sequence > _MOST_BIG:
+        raise BatchError("its sequence is too large")
+    if not all(isinstance(queue, str) for queue in batch.queues):
+        raise BatchError("a queue's name is not text")
+    if batch.concurrency is not None and not 0 <= batch.concurrency <= _MOST_INTEGER:
+        batch.concurrency = None
+    if batch.load is not None:
+        batch.load = _seconds(batch.load)
+    if batch.memory_bytes is not None and not 0 <= batch.memory_bytes <= _MOST_BIG:
+        batch.memory_bytes = None
+    for run in batch.runs:
+        if not 0 <= run.attempt <= _MOST_INTEGER:
+            run.attempt = 0
+        if run.latency is not None:
+            run.latency = _seconds(run.latency)
+        if run.runtime is not None:
+            run.runtime = _seconds(run.runtime)
+
+
+def _seconds(value: float) -> float:
+    # Compared before it is converted: JSON has whole numbers that no float holds.
+    return float(min(max(value, 0.0), _MOST_SECONDS))
