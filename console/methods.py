@@ -13,10 +13,11 @@ from django.urls import reverse
 View = Callable[..., HttpResponseBase]
 
 
-def acts_on(page: str, argument: str) -> Callable[[View], View]:
+def acts_on(page: str, argument: str = "") -> Callable[[View], View]:
     """Let a view act on POST only; lead a GET to ``page`` of the ``argument`` and say that nothing was done.
 
-    Such a GET comes after a login in the middle of an action, and from a reload of an answer.
+    A page without an argument is a list. Such a GET comes after a login in the middle of an action, and
+    from a reload of an answer.
     """
 
     def decorate(view: View) -> View:
@@ -26,7 +27,8 @@ def acts_on(page: str, argument: str) -> Callable[[View], View]:
                 return view(request, *args, **kwargs)
             if request.method in {"GET", "HEAD"}:
                 messages.warning(request, "Nothing was done: only the button on this page acts.")
-                return HttpResponseRedirect(reverse(page, kwargs={argument: kwargs[argument]}))
+                named = {argument: kwargs[argument]} if argument else {}
+                return HttpResponseRedirect(reverse(page, kwargs=named))
             return HttpResponseNotAllowed(["POST"])
 
         return checked

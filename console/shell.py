@@ -9,7 +9,8 @@ from django.core.cache import cache
 from django.http import HttpRequest
 from django.utils import timezone
 
-from console import windows
+from console import console_health, windows
+from jobs.alerts.reading import firing_count
 from jobs.core.words import LetterState
 from jobs.models import DeadLetter
 
@@ -52,6 +53,8 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "environment": getattr(settings, "ENVIRONMENT_NAME", ""),
         "theme": theme if theme in THEMES else "",
         "dead_count": dead_count,
+        "firing_count": firing_count,
+        "console_health": console_health.health,
         "section": _section(name or ""),
         # What links add to keep the time window.
         "window_query": windows.of(request).query,

@@ -1,0 +1,35 @@
+"""Whether the console itself does its work, for the foot of the side bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jobs import conf, leases
+from jobs.outbox.service import relay_duty_name
+
+# By duty of runops; all others are relays.
+_NOT_DONE = {
+    "collector": "dead letters are not collected",
+    "operations": "replays and purges stand still",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the foot says; ``why`` names what is not done."""
+
+    is_good: bool
+    words: str
+    why: str
+
+
+def health() -> Health:
+    """Read which duties of runops are done now. Two queries."""
+    relays = [relay_duty_name(using) for using in conf.current().outbox_databases]
+    undone = leases.undone([*_NOT_DONE, *relays])
+    if not undone:
+        return Health(True, "Console is healthy", "runops carries out all of its duties")
+    clauses = dict.fromkeys(_NOT_DONE.get(each.duty, "the outbox is not sent") for each in undone)
+    is_idle = any(not each.trouble for each in undone)
+    words = "runops is not running" if is_idle else "runops is blocked"
+    return Health(False, words, "; ".join(clauses))

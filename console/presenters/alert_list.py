@@ -1,0 +1,234 @@
+"""The lists of alerts: what fires and is pending now, what recovered, and what is silenced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.urls import reverse
+
+from console import times
+from console.forms.search import address
+from console.presenters import alert_words
+from console.presenters.plain import count_of
+from jobs.alerts import reading, silences
+from jobs.alerts.reading import OpenAlert
+from jobs.core.words import AlertState, NotificationKind, NotificationState
+from jobs.models import Alert, AlertRule, Notification, Silence
+
+RECENT_SIZE = 8
+HISTORY_SIZE = 50
+# The list of silences keeps those that are over for so long.
+SILENCES_KEPT = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One part of the pages of alerts."""
+
+    word: str
+    href: str
+    count: int | None
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """One alert in a list, in the words of ``jobs.alerts.reading``, with what pages add."""
+
+    told: OpenAlert
+    told_words: str
+    letters_href: str
+    silence_href: str
+
+    @property
+    def alert(self) -> Alert:
+        """The alert's row."""
+        return self.told.alert
+
+    @property
+    def limit_words(self) -> str:
+        """Above what it fires: "Limit 20 a minute."; "" for a kind without a limit."""
+        return f"Limit {self.told.limit}." if self.told.limit else ""
+
+    @property
+    def lasted_words(self) -> str:
+        """How long it lasted."""
+        if self.alert.resolved_at is None:
+            return ""
+        return times.span((self.alert.resolved_at - self.told.since).total_seconds())
+
+    @property
+    def figure_words(self) -> str:
+        """The figure with its unit on one line."""
+        return f"{self.told.figure} {self.told.unit}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPage:
+    """What the page of alerts shows."""
+
+    sentence: str
+    firing: list[AlertRow] = field(default_factory=list)
+    pending: list[AlertRow] = field(default_factory=list)
+    recent: list[AlertRow] = field(default_factory=list)
+    quiet_words: str = ""
+    next_before: int | None = None
+    is_older: bool = False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing fires and nothing is about to."""
+        return not self.firing and not self.pending
+
+
+def read_now(*, now: datetime) -> AlertPage:
+    """Read what fires and what is pending, and what recovered last. A fixed number of queries."""
+    rows = rows_of(reading.open_alerts(now=now, with_pending=True), now=now)
+    recent = list(
+        Alert.objects.filter(state=AlertState.RESOLVED)
+        .select_related("rule")
+        .order_by("-resolved_at", "-pk")[:RECENT_SIZE]
+    )
+    firing = [row for row in rows if row.told.is_firing]
+    pending = [row for row in rows if not row.told.is_firing]
+    watching = AlertRule.objects.filter(is_enabled=True).count()
+    return AlertPage(
+        sentence=_sentence(firing, pending, watching, now=now),
+        firing=firing,
+        pending=pending,
+        recent=rows_of([reading.described(alert) for alert in recent], now=now),
+        quiet_words=_quiet_words(watching),
+    )
+
+
+def read_history(*, before: int | None, now: datetime) -> AlertPage:
+    """Read the alerts that are over, the newest first; ``before`` is an alert's id."""
+    over = Alert.objects.filter(state=AlertState.RESOLVED).select_related("rule").order_by("-pk")
+    if before is not None:
+        over = over.filter(pk__lt=before)
+    found = list(over[: HISTORY_SIZE + 1])
+    shown = found[:HISTORY_SIZE]
+    return AlertPage(
+        sentence="What fired and is over: how long it lasted, how high it went, and its letters.",
+        recent=rows_of([reading.described(alert) for alert in shown], now=now),
+        next_before=shown[-1].pk if len(found) > HISTORY_SIZE else None,
+        is_older=before is not None,
+    )
+
+
+def row_of(alert: Alert, *, now: datetime) -> AlertRow:
+    """Make the row of one alert."""
+    until = silences.silenced_until(alert.rule_id, silences.until_by_rule(now=now))
+    (row,) = rows_of([reading.described(alert, silenced_until=until)], now=now)
+    return row
+
+
+def rows_of(told: Sequence[OpenAlert], *, now: datetime) -> list[AlertRow]:
+    """Add links and who was told; one query."""
+    notifications: dict[int, list[Notification]] = {}
+    found = Notification.objects.filter(
+        alert__in=[each.alert.pk for each in told], kind=NotificationKind.FIRED
+    ).only("alert", "channel", "state", "recipients", "sent_at", "last_error")
+    for each in found.order_by("pk"):
+        notifications.setdefault(each.alert_id or 0, []).append(each)
+    return [
+        AlertRow(
+            told=each,
+            told_words=told_words(each.alert, notifications.get(each.alert.pk, []), now=now),
+            letters_href=letters_href(each.letters_query),
+            silence_href=silence_href(each.rule),
+        )
+        for each in told
+    ]
+
+
+def tabs(current: str, *, now: datetime) -> list[Tab]:
+    """Return the parts of the pages of alerts, with the numbers of rules and silences."""
+    counts = {
+        "alert-rules": AlertRule.objects.count(),
+        "alert-silences": Silence.objects.filter(starts_at__lte=now, ends_at__gt=now).count(),
+    }
+    words = {
+        "alerts": "Now",
+        "alert-history": "History",
+        "alert-rules": "Rules",
+        "alert-silences": "Silences",
+    }
+    return [
+        Tab(word, reverse(f"console:{name}"), counts.get(name), name == current)
+        for name, word in words.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SilencePage:
+    """The silences that last, then those that are over."""
+
+    sentence: str
+    rows: list[Silence]
+
+
+def read_silences(*, now: datetime) -> SilencePage:
+    """Read the silences of the last days, those that end last first."""
+    rows = list(
+        Silence.objects.filter(ends_at__gt=now - SILENCES_KEPT)
+        .select_related("rule")
+        .order_by("-ends_at", "-pk")[:HISTORY_SIZE]
+    )
+    lasting = sum(1 for row in rows if row.ends_at > now)
+    sentence = f"{count_of(lasting, 'silence')} {'lasts' if lasting == 1 else 'last'} now."
+    return SilencePage(sentence if lasting else "Nothing is silenced.", rows)
+
+
+def letters_href(query: str) -> str:
+    """Return the address of exactly the letters of an alert, "" when it is not about letters."""
+    return address(reverse("console:letters"), query) if query else ""
+
+
+def silence_href(rule: AlertRule) -> str:
+    """Return the address that asks how long a rule shall be silent."""
+    return f"{reverse('console:alert-silence')}?rule={rule.pk}"
+
+
+def told_words(alert: Alert, told: Sequence[Notification], *, now: datetime) -> str:
+    """Say who was told that it fires, and when, or why not."""
+    if alert.state == AlertState.PENDING:
+        return "Nobody is told before it fires."
+    if not told:
+        return "Nobody was told."
+    return " ".join(_told_one(each, now=now) for each in told)
+
+
+def _told_one(each: Notification, *, now: datetime) -> str:
+    who = alert_words.recipients(each)
+    if each.state == NotificationState.SENT:
+        at = times.clock(each.sent_at, now=now) if each.sent_at else ""
+        return f"{who} sent {at}.".replace(" .", ".")
+    if each.state == NotificationState.WAITING:
+        return f"{who} waits to be sent{f': {each.last_error}' if each.last_error else '.'}"
+    if each.state == NotificationState.SILENCED:
+        return f"{who} was not sent: silenced."
+    return f"{who} was not sent: {each.last_error or 'it was given up.'}"
+
+
+def _sentence(
+    firing: Sequence[AlertRow], pending: Sequence[AlertRow], watching: int, *, now: datetime
+) -> str:
+    rules = f"{count_of(watching, 'rule')} {'watches' if watching == 1 else 'watch'}."
+    more = "more " if firing else ""
+    waiting = f" {len(pending):,} {more}{'is' if len(pending) == 1 else 'are'} pending." if pending else ""
+    if not firing:
+        return f"Nothing is firing.{waiting} {rules}"
+    since = times.clock(min(row.told.since for row in firing), now=now)
+    are = "is" if len(firing) == 1 else "are"
+    begun = f"since {since} UTC" if len(firing) == 1 else f"the first since {since} UTC"
+    return f"{count_of(len(firing), 'alert')} {are} firing, {begun}.{waiting} {rules}"
+
+
+def _quiet_words(watching: int) -> str:
+    if not watching:
+        return "No rule is enabled, so nothing is watched and nobody will be told. Enable one, or make one."
+    rules = "1 rule watches" if watching == 1 else f"{watching:,} rules watch"
+    return f"{rules}. When the condition of one lasts, its alert appears here and its recipients are told."

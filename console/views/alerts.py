@@ -1,0 +1,66 @@
+"""What fires now, what recovered, and what is silenced."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console.htmx import STOP_POLLING, render_page, wants_partial
+from console.permissions import requires
+from console.presenters import alert_list, alert_page
+
+
+@require_GET
+@requires("jobs.view_alert")
+def alerts(request: HttpRequest) -> HttpResponse:
+    """Show what fires, what is about to, and what recovered last; polled."""
+    now = timezone.now()
+    context = {
+        "page": alert_list.read_now(now=now),
+        "tabs": alert_list.tabs("alerts", now=now),
+        "live_url": reverse("console:alerts"),
+        "all_href": reverse("console:alert-history"),
+        "recent_title": "Recovered last",
+        "now": now,
+    }
+    return render_page(request, "console/alerts/page.html", "console/alerts/_answer.html", context)
+
+
+@require_GET
+@requires("jobs.view_alert")
+def history(request: HttpRequest) -> HttpResponse:
+    """Show the alerts that are over; ``?before=`` is an alert's id."""
+    now = timezone.now()
+    before = request.GET.get("before", "")
+    is_id = before.isascii() and before.isdecimal() and len(before) < 19
+    context = {
+        "page": alert_list.read_history(before=int(before) if is_id else None, now=now),
+        "tabs": alert_list.tabs("alert-history", now=now),
+        "now": now,
+    }
+    return render(request, "console/alerts/history.html", context)
+
+
+@require_GET
+@requires("jobs.view_alert")
+def alert(request: HttpRequest, alert_id: int) -> HttpResponse:
+    """Show one alert: its figures, its letters, its life, and who was told; polled until it is over."""
+    now = timezone.now()
+    found = alert_page.find(alert_id)
+    if found is None:
+        raise Http404(f"There is no alert {alert_id}: it ended before it fired, or its rule was deleted.")
+    page = alert_page.read(found, now=now)
+    context = {
+        "page": page,
+        "alert": found,
+        "live_url": reverse("console:alert", args=[found.pk]),
+        "now": now,
+    }
+    # The last answer still carries how it ended.
+    status = STOP_POLLING if wants_partial(request) and not page.is_open else 200
+    return render_page(
+        request, "console/alerts/alert.html", "console/alerts/_alert.html", context, status=status
+    )
