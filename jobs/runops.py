@@ -32,10 +32,12 @@ from jobs.leases import HeldLease
 from jobs.metrics import lost
 from jobs.metrics.collecting import RunsCollector
 from jobs.metrics.workers import LOST_AFTER
+from jobs.metrics import states
 from jobs.operations.outcomes import give_up_overdue
 from jobs.operations.runner import Runner
 from jobs.outbox.relay import relay_batch
 from jobs.outbox.service import relay_duty_name
+from jobs.queues.watching import Watcher
 from jobs.workers import refresh_workers
 
 logger = logging.getLogger(__name__)
@@ -124,6 +126,16 @@ def operations_duty() -> Round:
     return run
 
 
+def queues_duty() -> Round:
+    """Count what waits on the queues, keep paused ones paused, and purge."""
+    watcher = Watcher()
+
+    def watch(lease: HeldLease) -> float:
+        return watcher.round(now=timezone.now(), lease=lease)
+
+    return watch
+
+
 def workers_duty() -> Round:
     """Keep the table of workers."""
     broker = connect()
@@ -188,13 +200,26 @@ def outcomes_duty() -> Round:
     return give_up
 
 
+def states_duty() -> Round:
+    """Write down what stands open, which nobody can count afterwards."""
+
+    def write(lease: HeldLease) -> float:
+        lease.check()
+        states.write_state(now=timezone.now())
+        return states.EVERY_SECONDS
+
+    return write
+
+
 DUTIES = (
     Duty("collector", collector_duty),
     Duty("runs", runs_duty),
     Duty("operations", operations_duty),
     Duty("workers", workers_duty),
+    Duty("queues", queues_duty),
     Duty("retention", retention_duty),
     Duty("outcomes", outcomes_duty),
+    Duty(states.DUTY, states_duty),
 )
 
 

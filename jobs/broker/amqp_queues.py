@@ -9,13 +9,12 @@ from typing import Any
 
 from kombu import Connection
 
-from jobs.broker.queues import NOT_DECLARED, Measured
+from jobs.broker.queues import LOCKED, NOT_DECLARED, Measured, code_of, is_missing
 
 # Celery's queues for native delayed delivery, one for each power of two of seconds.
 DELAYED_QUEUES = tuple(f"celery_delayed_{level}" for level in range(28))
 # While there are none they are looked for so often only: a queue that is missing costs a channel.
 _LOOK_AGAIN_SECONDS = 60.0
-_NOT_FOUND, _LOCKED = 404, 405
 
 
 class AmqpQueues:
@@ -32,20 +31,20 @@ class AmqpQueues:
         """Count queues, a round trip each."""
         return {queue: self._measure(queue) for queue in queues}
 
-    def delayed(self) -> int | None:
-        """Count what Celery's queues of native delayed delivery hold, of all queues together."""
+    def delayed(self) -> int:
+        """Count what Celery's queues of native delayed delivery hold, 28 round trips where there are any."""
         if not self._is_amqp:
-            return None
+            return 0
         if self._no_delayed_since is not None:
             if time.monotonic() - self._no_delayed_since < _LOOK_AGAIN_SECONDS:
-                return None
+                return 0
             self._no_delayed_since = None
         total = 0
         for name in reversed(DELAYED_QUEUES):
             found = self._measure(name)
             if found.ready is None:
                 self._no_delayed_since = time.monotonic()
-                return None
+                return 0
             total += found.ready
         return total
 
@@ -69,10 +68,9 @@ class AmqpQueues:
             with contextlib.suppress(*errors):
                 self._channel.close()
             self._channel = None
-            code = getattr(error, "code", None) or getattr(error, "reply_code", None)
-            if str(code) == str(_NOT_FOUND):
+            if is_missing(error):
                 return Measured(trouble=NOT_DECLARED)
-            if str(code) == str(_LOCKED):
+            if code_of(error) == LOCKED:
                 return Measured(trouble="It belongs to one connection alone, and nobody else may count it.")
             raise
         return Measured(

@@ -17,6 +17,8 @@ from jobs.broker.inbox import REDIS_TRANSPORTS
 from jobs.broker.outages import outages, translated
 
 NOT_DECLARED = "The broker has no queue of this name."
+# What AMQP answers to a question about a queue: it is not there, or belongs to one connection alone.
+NOT_FOUND, LOCKED = "404", "405"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Measured:
 
 class _Driver(Protocol):
     def measure(self, queues: Collection[str]) -> dict[str, Measured]: ...
-    def delayed(self) -> int | None: ...
+    def delayed(self) -> int: ...
     def declared_waiting(self) -> set[str]: ...
     def close(self) -> None: ...
 
@@ -56,8 +58,8 @@ class Meter:
         with translated(self._connection, "counting queues", close=self.close):
             return self._connected().measure(queues)
 
-    def delayed(self) -> int | None:
-        """Count what the broker itself holds for later, of all queues together; None where it never does."""
+    def delayed(self) -> int:
+        """Count what the broker itself holds for later, of all queues together: it does not tell of which."""
         with translated(self._connection, "counting what is held for later", close=self.close):
             return self._connected().delayed()
 
@@ -96,3 +98,13 @@ def is_redis(connection: Connection) -> bool:
 def on_redis(broker_url: str) -> bool:
     """Say the same of an address; nobody is asked."""
     return is_redis(Connection(broker_url.split(";")[0]))
+
+
+def code_of(error: BaseException) -> str:
+    """Return AMQP's number of an error, "" when it has none."""
+    return str(getattr(error, "code", None) or getattr(error, "reply_code", None) or "")
+
+
+def is_missing(error: BaseException) -> bool:
+    """Say whether a channel failed because the queue is not there."""
+    return code_of(error) == NOT_FOUND

@@ -124,9 +124,9 @@ class RedisQueues:
             )
         return measured
 
-    def delayed(self) -> int | None:
-        """Return None: Redis holds nothing back itself."""
-        return None
+    def delayed(self) -> int:
+        """Return 0: Redis itself holds nothing back."""
+        return 0
 
     def declared_waiting(self) -> set[str]:
         """Look through some of the keys for bindings, which name the queues that were declared."""

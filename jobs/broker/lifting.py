@@ -1,0 +1,275 @@
+"""Takes what waits out of a queue, so that it is archived before it is gone.
+
+On Redis the lists are renamed at once: no worker gets their messages any more, what comes later makes new lists,
+and what a crash leaves is found again under the name. Elsewhere messages stay unacknowledged until they are
+stored, so a crash puts them back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import redis
+from kombu import Connection, compression
+
+from jobs.agent.wire import PUBLISHED_AT_HEADER
+from jobs.broker.inbox import BATCH_BYTES, Taken, read_envelope
+from jobs.broker.outages import outages, translated
+from jobs.broker.queues import is_missing, is_redis
+from jobs.broker.redis_queues import RedisKeys
+
+
+class _Driver(Protocol):
+    def lift(self, limit: int) -> int: ...
+    def take(self, limit: int) -> list[Taken]: ...
+    def put_back(self, taken: Sequence[Taken]) -> None: ...
+    def forget(self, taken: Sequence[Taken]) -> bool: ...
+    def close(self) -> None: ...
+
+
+class Lifted:
+    """The messages of one purge, under its name. Every method raises ``BrokerUnavailable``; trying again is safe."""
+
+    def __init__(self, connection: Connection, *, queue: str, name: str, until: datetime) -> None:
+        self._connection = connection
+        self._queue, self._name, self._until = queue, name, until
+        self._driver: _Driver | None = None
+
+    def lift(self, limit: int) -> int:
+        """Take up to ``limit`` messages out of the queue, the oldest; return how many wait to be taken now.
+
+        Once all of them are lifted, calling it again lifts nothing. Elsewhere than on Redis it only counts.
+        """
+        with self._translated():
+            return self._connected().lift(limit)
+
+    def take(self, limit: int) -> list[Taken]:
+        """Return the oldest of the messages; they stay until they are forgotten. Empty when there are none.
+
+        Elsewhere than on Redis it ends with the first that was published after ``until``.
+        """
+        with self._translated():
+            return self._connected().take(limit)
+
+    @property
+    def is_apart(self) -> bool:
+        """Say whether what was lifted lies apart from the queue, so that all there is belongs to the purge."""
+        return is_redis(self._connection)
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        """Put messages back that were taken and are not wanted."""
+        with self._translated():
+            self._connected().put_back(taken)
+
+    def forget(self, taken: Sequence[Taken]) -> bool:
+        """Remove messages that are stored; False when somebody else has removed some, and nothing was done."""
+        with self._translated():
+            return self._connected().forget(taken)
+
+    def close(self) -> None:
+        """Let go of the connection; what was not forgotten is there again."""
+        driver, self._driver = self._driver, None
+        with contextlib.suppress(*outages(self._connection)):
+            if driver is not None:
+                driver.close()
+            self._connection.release()
+
+    def _translated(self) -> contextlib.AbstractContextManager[None]:
+        return translated(self._connection, f"purging the queue {self._queue}", close=self.close)
+
+    def _connected(self) -> _Driver:
+        if self._driver is None:
+            if is_redis(self._connection):
+                self._driver = _RedisLists(self._connection, self._queue, self._name)
+            else:
+                self._driver = _Unacknowledged(self._connection, self._queue, self._until)
+        return self._driver
+
+
+class _RedisLists:
+    def __init__(self, connection: Connection, queue: str, name: str) -> None:
+        keys = RedisKeys(connection)
+        self._client = keys.client
+        self._sources = keys.lists(queue)
+        self._targets = [f"{keys.prefix}{name}.{number}" for number in range(len(self._sources))]
+        self._seen: tuple[str, int] = ("", 0)
+
+    def lift(self, limit: int) -> int:
+        left = limit - self._left()
+        for source, target in zip(self._sources, self._targets, strict=True):
+            if self._client.exists(target):
+                continue
+            if left <= 0:
+                break
+            try:
+                self._client.renamenx(source, target)
+            except redis.exceptions.ResponseError as error:
+                if "no such key" in str(error):
+                    continue
+                raise
+            left -= self._client.llen(target)
+        self._put_back(limit)
+        return self._left()
+
+    def _put_back(self, limit: int) -> None:
+        """Put back what came after the confirmation: the newest, of the lowest priority first."""
+        excess = self._left() - limit
+        for source, target in reversed(list(zip(self._sources, self._targets, strict=True))):
+            if excess <= 0:
+                return
+            number = min(excess, self._client.llen(target))
+            if not number:
+                continue
+            # The newest of a list is its first. On the queue they are the oldest now, and so the last.
+            items = self._client.lrange(target, 0, number - 1)
+            with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.rpush(source, *items)
+                pipeline.ltrim(target, number, -1)
+                pipeline.execute()
+            excess -= number
+
+    def _left(self) -> int:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for target in self._targets:
+                pipeline.llen(target)
+            return sum(pipeline.execute())
+
+    def take(self, limit: int) -> list[Taken]:
+        for target in self._targets:
+            size = self._client.llen(target)
+            if size:
+                self._seen = (target, size)
+                return [decompressed(read_envelope(item)) for item in self._oldest(target, limit)]
+        return []
+
+    def _oldest(self, target: str, limit: int) -> list[bytes]:
+        """Return the oldest items within BATCH_BYTES, one at least."""
+        items: list[bytes] = []
+        size = 0
+        # In small steps: the size of an item is known only once it is here.
+        step = 50
+        while len(items) < limit:
+            chunk = self._client.lrange(target, -len(items) - min(step, limit - len(items)), -len(items) - 1)
+            for item in reversed(chunk):
+                if items and size + len(item) > BATCH_BYTES:
+                    return items
+                size += len(item)
+                items.append(item)
+            if len(chunk) < step:
+                break
+        return items
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        """Do nothing: they were not moved."""
+
+    def forget(self, taken: Sequence[Taken]) -> bool:
+        target, size = self._seen
+        with self._client.pipeline(transaction=True) as pipeline:
+            try:
+                pipeline.watch(target)
+                # Nobody adds to it: the same length is the same list.
+                if pipeline.llen(target) != size:
+                    return False
+                pipeline.multi()
+                pipeline.ltrim(target, 0, -len(taken) - 1)
+                pipeline.execute()
+            except redis.WatchError:
+                return False
+        return True
+
+    def close(self) -> None:
+        self._client.connection_pool.disconnect()
+
+
+class _Unacknowledged:
+    def __init__(self, connection: Connection, queue: str, until: datetime) -> None:
+        self._connection: Any = connection
+        self._queue, self._until = queue, until.timestamp()
+        self._channel: Any = connection.channel()
+        self._is_at_end = False
+
+    def lift(self, limit: int) -> int:
+        try:
+            declared = self._channel.queue_declare(self._queue, passive=True)
+        except self._connection.channel_errors as error:
+            if not is_missing(error):
+                raise
+            # Its queue was deleted, and the broker has closed the channel over the question.
+            self._channel = self._connection.channel()
+            return 0
+        return min(limit, int(declared.message_count))
+
+    def take(self, limit: int) -> list[Taken]:
+        taken: list[Taken] = []
+        size = 0
+        while len(taken) < limit and size < BATCH_BYTES and not self._is_at_end:
+            got = self._channel.basic_get(self._queue, no_ack=False)
+            if got is None:
+                self._is_at_end = True
+                break
+            one = taken_of(_message(self._channel, got))
+            published_at = one.headers.get(PUBLISHED_AT_HEADER)
+            if isinstance(published_at, (int, float)) and published_at > self._until:
+                one.receipt.reject(requeue=True)
+                self._is_at_end = True
+                break
+            size += len(one.body)
+            taken.append(one)
+        return taken
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        for one in reversed(taken):
+            one.receipt.reject(requeue=True)
+
+    def forget(self, taken: Sequence[Taken]) -> bool:
+        for one in taken:
+            one.receipt.ack()
+        return True
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def decompressed(taken: Taken) -> Taken:
+    """Return a message with its body as a worker sees it; one that cannot be decompressed as it is."""
+    kind = taken.headers.get("compression")
+    if not isinstance(kind, str):
+        return taken
+    try:
+        return dataclasses.replace(taken, body=compression.decompress(taken.body, kind))
+    except Exception:  # noqa: BLE001 - each compression raises its own; the bytes are kept, and the worker says why
+        return taken
+
+
+def taken_of(message: Any) -> Taken:
+    """Return kombu's message as it is archived; its receipt acknowledges it."""
+    body = message.body
+    return Taken(
+        body=bytes(body)
+        if isinstance(body, (bytes, bytearray, memoryview))
+        else str(body).encode("utf-8", "surrogatepass"),
+        headers=dict(message.headers or {}),
+        properties={
+            **{name: value for name, value in _pairs(message.properties) if name != "application_headers"},
+            "delivery_info": {
+                name: value for name, value in _pairs(message.delivery_info) if name != "consumer_tag"
+            },
+        },
+        content_type=message.content_type if isinstance(message.content_type, str) else "",
+        content_encoding=message.content_encoding if isinstance(message.content_encoding, str) else "",
+        receipt=message,
+    )
+
+
+def _message(channel: Any, got: Any) -> Any:
+    """Return what basic_get gave as kombu's message: amqp's channel gives its own."""
+    convert = getattr(channel, "message_to_python", None)
+    return got if convert is None else convert(got)
+
+
+def _pairs(values: Any) -> Iterator[tuple[str, Any]]:
+    yield from (values or {}).items()
