@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from jobs.core.alert_kinds import KINDS, Unit
 from jobs.core.words import AlertKind
@@ -190,3 +191,48 @@ def _of(rule: RuleWords) -> str:
     if rule.task:
         return f" in {rule.task}"
     return f" on {rule.queue}" if rule.queue else ""
+
+
+# Of these the headline is no span of time, so that "since 02:41 UTC" can follow it.
+_WITH_SINCE = frozenset(
+    {
+        AlertKind.LETTERS_GROWING,
+        AlertKind.GROUP_FAILING,
+        AlertKind.QUEUE_DEPTH,
+        AlertKind.LATENCY,
+        AlertKind.FAILURE_RATE,
+        AlertKind.NO_CONSUMER,
+        AlertKind.NOTHING_RECEIVED,
+    }
+)
+
+
+def fired_subject(kind: AlertKind, words: str, *, since: datetime, now: datetime) -> str:
+    """Return the subject of the mail that says it fires, made of its headline."""
+    short = words.replace("Dead letters are growing", "Dead letters grow", 1)
+    return f"{short} since {clock(since, now=now)} UTC" if kind in _WITH_SINCE else short
+
+
+def still_subject(words: str, *, lasted: float) -> str:
+    """Return the subject of a reminder: ``lasted`` seconds after it began."""
+    short = words.replace("Dead letters are growing", "Dead letters grow", 1)
+    return f"Still firing after {duration(lasted)}: {lower_first(short)}"
+
+
+def recovered_subject(words: str, *, lasted: float) -> str:
+    """Return the subject of the mail that says it is over, after so many seconds."""
+    return f"Recovered after {duration(lasted)}: {lower_first(words)}"
+
+
+def lower_first(words: str) -> str:
+    """Let a sentence go on within another."""
+    return words[:1].lower() + words[1:]
+
+
+def clock(moment: datetime, *, now: datetime) -> str:
+    """Say the time of day in UTC, after its day when that is not today's: "03:12", "3 Nov 03:12"."""
+    moment, today = moment.astimezone(UTC), now.astimezone(UTC)
+    if moment.date() == today.date():
+        return f"{moment:%H:%M}"
+    year = "" if moment.year == today.year else f" {moment.year}"
+    return f"{moment.day} {moment:%b}{year} {moment:%H:%M}"

@@ -1,0 +1,236 @@
+"""What is told of dead letters that grow and of groups that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import QuerySet
+
+from jobs import search
+from jobs.alerts import addresses, letters, reading, rules, stories
+from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
+from jobs.core import alert_words
+from jobs.core import query as core_query
+from jobs.core.words import AlertKind, GroupState, LetterState, OperationKind
+from jobs.models import Alert, AlertRule, DeadLetter, Operation
+
+HOUR = timedelta(hours=1)
+GROUP_WORDS = {state: state.value.capitalize() for state in GroupState}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The letters in question: those that died in [since, until), of a rule's task and queue, or of groups."""
+
+    since: datetime
+    until: datetime
+    died: QuerySet[DeadLetter]
+    filters: str
+
+    def query(self, state: str = "dead") -> str:
+        """Return the search that finds them."""
+        terms = [f"state:{state}", self.filters]
+        return " ".join([*filter(None, terms), f"since:{short(self.since)}", f"until:{short(self.until)}"])
+
+
+def short(moment: datetime) -> str:
+    """Write a moment as ``since:`` reads it, without what is zero."""
+    text = core_query.iso(moment)
+    return text.removesuffix(":00Z") + "Z" if text.endswith(":00Z") else text
+
+
+def span_of(bundle: Sequence[Alert], *, now: datetime) -> Span:
+    """Return the letters of alerts that fired together."""
+    rule = bundle[0].rule
+    since = letters.whole_minute(min(reading.since_of(alert) for alert in bundle))
+    found = letters.died(since=since, until=now + timedelta(microseconds=1), task=rule.task, queue=rule.queue)
+    terms = [
+        f"{name}:{core_query.quote(value)}"
+        for name, value in (("task", rule.task), ("queue", rule.queue))
+        if value
+    ]
+    if rule.kind == AlertKind.GROUP_FAILING:
+        ids = [int(alert.subject) for alert in bundle]
+        found = found.filter(group__in=ids)
+        terms.insert(0, letters.names_of(ids))
+    until = letters.end_after(found, now=now)
+    return Span(since, until, found.filter(died_at__lt=until), " ".join(terms))
+
+
+def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
+    """Tell that letters grow or groups fail, now or still."""
+    lead, rule = bundle[0], bundle[0].rule
+    span = span_of(bundle, now=now)
+    died = span.died.count()
+    waiting = search.count(core_query.parse(span.query(), now=now))
+    in_all = DeadLetter.objects.filter(state=LetterState.DEAD).count()
+    before = _before(rule, span)
+    since = alert_words.clock(span.since, now=now)
+    lasted = (now - span.since).total_seconds()
+    parts: list[Part] = [
+        (f"{alert_words.counted(died, 'job')} died since ", False),
+        (f"{since} UTC", True),
+        (f" ({alert_words.duration(lasted)} ago), and {_waiting(in_all)}.", False),
+    ]
+    if rule.kind == AlertKind.LETTERS_GROWING:
+        limit = alert_words.number(rule.threshold)
+        was = alert_words.number(before)
+        parts.append((f" The limit is {limit} a minute; in the hour before it was {was} a minute.", False))
+    headline = _headline(bundle)
+    if tone is Tone.STILL:
+        subject = alert_words.still_subject(headline, lasted=lasted)
+    else:
+        subject = alert_words.fired_subject(AlertKind(rule.kind), headline, since=span.since, now=now)
+    return Story(
+        tone=tone,
+        subject=subject,
+        headline=headline,
+        parts=tuple(parts),
+        table=_firing_table(span, now=now),
+        button=Link(_open_words(waiting), addresses.letters(span.query())),
+        note=f"Nothing is replayed by itself. {_next(rule)}",
+        rule_line=stories.rule_line(rule),
+        links=stories.firing_links(lead),
+        letters_query=span.query(),
+        before=before,
+    )
+
+
+def recovered(bundle: Sequence[Alert], *, now: datetime) -> Story:
+    """Tell that letters no longer grow, how many died and what still waits, and who works on it."""
+    lead, rule = bundle[0], bundle[0].rule
+    span = span_of(bundle, now=now)
+    died = span.died.count()
+    last = letters.newest_death(span.died)
+    lasted = (now - span.since).total_seconds()
+    waiting = span.died.filter(state=LetterState.DEAD).count()
+    in_all = DeadLetter.objects.filter(state=LetterState.DEAD).count()
+    first, end = alert_words.clock(span.since, now=now), alert_words.clock(now, now=now)
+    parts: list[Part] = []
+    if last is not None:
+        parts += [
+            ("The last one died at ", False),
+            (f"{alert_words.clock(last, now=now)} UTC", True),
+            (". ", False),
+        ]
+    parts.append(
+        (
+            f"It lasted {alert_words.duration(lasted)}, from {first} to {end}, and"
+            f" {alert_words.counted(died, 'job')} died. {_still_waiting(waiting, in_all, died)}",
+            False,
+        )
+    )
+    headline = alert_words.recovered_headline(rules.words_of(rule), subjects=stories.names(bundle))
+    query = f"state:dead {span.filters}".strip()
+    return Story(
+        tone=Tone.RECOVERED,
+        subject=alert_words.recovered_subject(headline, lasted=lasted),
+        headline=headline,
+        parts=tuple(parts),
+        table=_recovered_table(span, now=now),
+        button=Link("Open the letters that wait", addresses.letters(query))
+        if waiting
+        else Link("Open the alert", addresses.alert(lead.pk)),
+        note=_who_works(span, now=now),
+        rule_line=stories.recovered_rule_line(rule),
+        links=stories.ended_links(lead),
+        letters_query=span.query("any"),
+    )
+
+
+def _headline(bundle: Sequence[Alert]) -> str:
+    alert = bundle[0]
+    shown = alert.details.get("shown", alert.value)
+    return alert_words.headline(rules.words_of(alert.rule), value=shown, subjects=stories.names(bundle))
+
+
+def _before(rule: AlertRule, span: Span) -> float:
+    """Return how many died a minute in the hour before."""
+    found = letters.died(since=span.since - HOUR, until=span.since, task=rule.task, queue=rule.queue)
+    return found.count() / 60
+
+
+def _waiting(in_all: int) -> str:
+    verb = "waits" if in_all == 1 else "wait"
+    return f"{alert_words.counted(in_all, 'dead letter')} {verb} in all"
+
+
+def _still_waiting(waiting: int, in_all: int, died: int) -> str:
+    if not in_all:
+        return "No dead letter waits any more." if died else ""
+    verb = "waits" if in_all == 1 else "wait"
+    words = f"{alert_words.counted(in_all, 'dead letter')} still {verb} for someone."
+    return words if waiting or not died else f"None of them waits any more; {alert_words.lower_first(words)}"
+
+
+def _open_words(waiting: int) -> str:
+    return "Open this letter" if waiting == 1 else f"Open these {waiting:,} letters"
+
+
+def _next(rule: AlertRule) -> str:
+    end = "when they stop growing" if rule.kind == AlertKind.LETTERS_GROWING else "when it is over"
+    if not rule.reminder_seconds:
+        return f"You get one more mail, {end}."
+    return f"You get one more mail {end}, and a reminder every {alert_words.duration(rule.reminder_seconds)} until then."
+
+
+def _rows(span: Span, *, now: datetime) -> list[search.GroupRow]:
+    states = ",".join(letters.DIED)
+    found = core_query.parse(span.query(states), now=now)
+    return search.groups(found, spark_buckets=0)
+
+
+def _name(row: search.GroupRow) -> tuple[str, str, str]:
+    """Return a group's error, the rest of its title, and what and where it is."""
+    error = row.group.error_type.rpartition(".")[2]
+    rest = row.group.title.removeprefix(error).removeprefix(":").strip()
+    where = f"{row.group.task or 'a task without a name'} on {row.queue or 'a queue that is not known'}"
+    return line(error or "Failure", limit=60), line(rest), line(where, limit=160)
+
+
+def _firing_table(span: Span, *, now: datetime) -> Table | None:
+    rows = _rows(span, now=now)
+    if not rows:
+        return None
+    shown = []
+    for row in rows[:MOST_ROWS]:
+        error, rest, where = _name(row)
+        shown.append(Row(error, rest, where, (GROUP_WORDS[GroupState(row.group.state)], f"{row.letters:,}")))
+    if others := rows[MOST_ROWS:]:
+        shown.append(Row("", _others(others), "", ("", f"{sum(row.letters for row in others):,}")))
+    return Table(("Group", "State", "Died"), tuple(shown))
+
+
+def _recovered_table(span: Span, *, now: datetime) -> Table | None:
+    rows = _rows(span, now=now)
+    if not rows:
+        return None
+    shown = []
+    for row in rows[:MOST_ROWS]:
+        error, rest, where = _name(row)
+        last = alert_words.clock(row.last_died_at, now=now)
+        shown.append(Row(error, rest, where, (f"{row.letters:,}", last)))
+    if others := rows[MOST_ROWS:]:
+        last = alert_words.clock(max(row.last_died_at for row in others), now=now)
+        shown.append(Row("", _others(others), "", (f"{sum(row.letters for row in others):,}", last)))
+    return Table(("Group", "Died", "Last"), tuple(shown))
+
+
+def _others(rows: list[search.GroupRow]) -> str:
+    return alert_words.counted(len(rows), "other group")
+
+
+def _who_works(span: Span, *, now: datetime) -> str:
+    """Say of the newest replay since it began who started it."""
+    operation = (
+        Operation.objects.filter(kind=OperationKind.REPLAY, created_at__gte=span.since)
+        .order_by("-id")
+        .first()
+    )
+    if operation is None:
+        return "Nobody has started a replay yet."
+    at = alert_words.clock(operation.created_at, now=now)
+    count = alert_words.counted(operation.selected_count, "letter")
+    return f"{line(operation.actor)} started to replay {count} at {at}, as operation {operation.pk}."

@@ -1,0 +1,200 @@
+"""What is told of queues, workers, rates and lags: everything but dead letters themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from jobs.alerts import addresses, letters, reading, rules, stories
+from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
+from jobs.core import alert_words
+from jobs.core import query as core_query
+from jobs.core.alerts import KINDS, Unit
+from jobs.core.words import AlertKind
+from jobs.metrics.workers import ONLINE, BootNow, boots_now
+from jobs.models import Alert, AlertRule, DeadLetter
+from jobs.queues.reading import now_of_all
+
+QUEUE_KINDS = frozenset(
+    {
+        AlertKind.QUEUE_DEPTH,
+        AlertKind.OLDEST_AGE,
+        AlertKind.NO_CONSUMER,
+        AlertKind.NOTHING_RECEIVED,
+    }
+)
+# What it means for the jobs, where the headline does not say it.
+CONSEQUENCES = {
+    AlertKind.QUEUE_DEPTH: "More comes in than is worked off.",
+    AlertKind.OLDEST_AGE: "Its jobs start late.",
+    AlertKind.NO_CONSUMER: "Nothing on it starts until a worker consumes it.",
+    AlertKind.NOTHING_RECEIVED: "Its workers live and have time; a connection of theirs to the broker may hang.",
+    AlertKind.LATENCY: "Jobs wait longer for their start than they should.",
+    AlertKind.FAILURE_RATE: "Their dead letters wait until somebody replays them.",
+    AlertKind.WORKER_LOST: "It fell silent without a goodbye: killed, out of memory, or cut off.",
+    AlertKind.BEAT_SILENT: "Schedules send nothing until it is back.",
+    AlertKind.OUTBOX_LAG: "What applications sent in transactions has not gone to the broker.",
+    AlertKind.COLLECTOR_LAG: "Until it has caught up, pages and other rules tell less than is true.",
+}
+
+
+def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
+    """Tell what is wrong, now or still."""
+    lead, rule = bundle[0], bundle[0].rule
+    kind = KINDS[AlertKind(rule.kind)]
+    since = min(reading.since_of(alert) for alert in bundle)
+    lasted = (now - since).total_seconds()
+    headline = alert_words.headline(rules.words_of(rule), value=lead.value, subjects=stories.names(bundle))
+    parts: list[Part] = [
+        ("It has been so since ", False),
+        (f"{alert_words.clock(since, now=now)} UTC", True),
+        (f" ({alert_words.duration(lasted)} ago).", False),
+    ]
+    if kind.has_threshold:
+        parts.append((f" The limit is {alert_words.said(kind.unit, rule.threshold)}.", False))
+    parts.append((f" {_consequence(bundle, now=now)}", False))
+    if tone is Tone.STILL:
+        subject = alert_words.still_subject(headline, lasted=lasted)
+    else:
+        subject = alert_words.fired_subject(AlertKind(rule.kind), headline, since=since, now=now)
+    return Story(
+        tone=tone,
+        subject=subject,
+        headline=headline,
+        parts=tuple(parts),
+        table=_table(bundle, now=now),
+        button=_button(rule, bundle, now=now),
+        note=_next(rule),
+        rule_line=stories.rule_line(rule),
+        links=stories.firing_links(lead),
+        letters_query=_failed_query(rule, since=since, now=now),
+    )
+
+
+def recovered(bundle: Sequence[Alert], *, now: datetime) -> Story:
+    """Tell that it is over, how long it lasted and how bad it was."""
+    lead, rule = bundle[0], bundle[0].rule
+    kind = KINDS[AlertKind(rule.kind)]
+    since = min(reading.since_of(alert) for alert in bundle)
+    lasted = (now - since).total_seconds()
+    headline = alert_words.recovered_headline(rules.words_of(rule), subjects=stories.names(bundle))
+    first, end = alert_words.clock(since, now=now), alert_words.clock(now, now=now)
+    parts: list[Part] = [
+        (f"It lasted {alert_words.duration(lasted)}, from ", False),
+        (f"{first} to {end} UTC", True),
+        (".", False),
+    ]
+    peaks = [alert.peak for alert in bundle if alert.peak is not None]
+    if peaks and kind.unit is not Unit.WORKERS:
+        parts.append((f" The most was {alert_words.said(kind.unit, max(peaks))}.", False))
+    return Story(
+        tone=Tone.RECOVERED,
+        subject=alert_words.recovered_subject(headline, lasted=lasted),
+        headline=headline,
+        parts=tuple(parts),
+        table=_table(bundle, now=now),
+        button=Link("Open the alert", addresses.alert(lead.pk)),
+        rule_line=stories.recovered_rule_line(rule),
+        links=stories.ended_links(lead),
+        letters_query=_failed_query(rule, since=since, now=now),
+    )
+
+
+def _consequence(bundle: Sequence[Alert], *, now: datetime) -> str:
+    rule = bundle[0].rule
+    if rule.kind != AlertKind.NO_CONSUMER:
+        return CONSEQUENCES[AlertKind(rule.kind)]
+    online = sum(boot.state == ONLINE for boot in boots_now(now=now))
+    workers = (
+        "no worker is online" if not online else f"{alert_words.counted(online, 'worker')} online, none on it"
+    )
+    messages = alert_words.counted(sum(alert.value or 0 for alert in bundle), "message")
+    return f"{messages} wait; {workers}. {CONSEQUENCES[AlertKind.NO_CONSUMER]}"
+
+
+def _next(rule: AlertRule) -> str:
+    if not rule.reminder_seconds:
+        return "You get one more mail, when it is over."
+    return f"You get one more mail when it is over, and a reminder every {alert_words.duration(rule.reminder_seconds)}."
+
+
+def _button(rule: AlertRule, bundle: Sequence[Alert], *, now: datetime) -> Link:
+    kind = AlertKind(rule.kind)
+    subject = bundle[0].subject
+    if kind in QUEUE_KINDS:
+        if len(bundle) > 1:
+            return Link("Open the queues", addresses.queues())
+        return Link("Open the queue", addresses.queue(subject))
+    if kind is AlertKind.WORKER_LOST:
+        if len(bundle) > 1:
+            return Link("Open the workers", addresses.workers())
+        return Link("Open the worker", addresses.worker(subject))
+    if kind is AlertKind.FAILURE_RATE:
+        since = min(reading.since_of(alert) for alert in bundle)
+        return Link("Open their dead letters", addresses.letters(_failed_query(rule, since=since, now=now)))
+    if kind is AlertKind.LATENCY and (rule.queue or rule.task):
+        address = addresses.queue(rule.queue) if rule.queue else addresses.task(rule.task)
+        return Link("Open the queue" if rule.queue else "Open the task", address)
+    if kind is AlertKind.LATENCY:
+        return Link("Open the queues", addresses.queues())
+    if kind is AlertKind.OUTBOX_LAG:
+        return Link("Open the outbox", addresses.outbox())
+    return Link("Open the overview", addresses.overview())
+
+
+def _failed_query(rule: AlertRule, *, since: datetime, now: datetime) -> str:
+    """Return the search for the letters of jobs that fail; of the other kinds there are none."""
+    if rule.kind != AlertKind.FAILURE_RATE:
+        return ""
+    # Back to where the window of the first bad value began.
+    minute = letters.whole_minute(since - timedelta(minutes=rule.window_minutes))
+    terms = [
+        f"{name}:{core_query.quote(value)}"
+        for name, value in (("task", rule.task), ("queue", rule.queue))
+        if value
+    ]
+    return " ".join(
+        ["state:dead", *terms, f"since:{minute:%Y-%m-%dT%H:%MZ}", f"until:{now:%Y-%m-%dT%H:%M:%SZ}"]
+    )
+
+
+def _table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:
+    kind = AlertKind(bundle[0].rule.kind)
+    if kind in QUEUE_KINDS:
+        return _queues_table(bundle, now=now)
+    return _workers_table(bundle, now=now) if kind is AlertKind.WORKER_LOST else None
+
+
+def _queues_table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:
+    by_name = {queue.queue: queue for queue in now_of_all(now=now)}
+    rows = []
+    for alert in bundle[:MOST_ROWS]:
+        queue = by_name.get(alert.subject)
+        if queue is None:
+            rows.append(Row(line(alert.subject), cells=("?", "?", "?")))
+            continue
+        oldest = "–" if queue.oldest_age_seconds is None else alert_words.duration(queue.oldest_age_seconds)
+        rows.append(Row(line(queue.queue), cells=(_count(queue.ready), oldest, _count(queue.consumers))))
+    if others := bundle[MOST_ROWS:]:
+        rows.append(Row("", alert_words.counted(len(others), "other queue"), cells=("", "", "")))
+    return Table(("Queue", "Waiting", "Oldest", "Workers"), tuple(rows))
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _workers_table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:
+    newest: dict[str, BootNow] = {}
+    for boot in boots_now(now=now):
+        newest.setdefault(boot.hostname, boot)
+    rows = []
+    for alert in bundle[:MOST_ROWS]:
+        found = newest.get(alert.subject)
+        queues = stories.listed([line(each, limit=40) for each in found.queues]) if found else ""
+        seen = alert_words.clock(found.last_seen_at, now=now) if found else "?"
+        lost = DeadLetter.objects.filter(worker=alert.subject, reason="worker_lost", state="dead").count()
+        rows.append(Row(line(alert.subject), below=queues and f"on {queues}", cells=(seen, f"{lost:,}")))
+    if others := bundle[MOST_ROWS:]:
+        rows.append(Row("", alert_words.counted(len(others), "other worker"), cells=("", "")))
+    return Table(("Worker", "Last seen", "Jobs lost"), tuple(rows))
