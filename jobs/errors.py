@@ -92,6 +92,10 @@ class OutboxRefused(JobsError):
     """An outbox message cannot be changed as asked; nothing was changed."""
 
 
+class DeployRefused(JobsError):
+    """A deployment cannot be marked as asked; nothing was written."""
+
+
 class WorkerRefused(JobsError):
     """A worker did not do what it was told: it did not answer, or said why not."""
 

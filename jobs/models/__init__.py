@@ -17,6 +17,7 @@ from jobs.models.operations import (
 from jobs.models.outbox import OutboxMessage
 from jobs.models.queues import QueueAction, QueuePause, QueueSample, StoppedConsumer
 from jobs.models.runs import Deploy, Rollup, Run, WorkerBoot
+from jobs.models.states import StateSample
 from jobs.models.workers import Worker
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Rollup",
     "Run",
     "Silence",
+    "StateSample",
     "StoppedConsumer",
     "Worker",
     "WorkerBoot",
