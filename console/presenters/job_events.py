@@ -121,6 +121,11 @@ def events(life: JobLife) -> list[Event]:
         found.extend(_of_attempt(attempt, life, is_only=len(done) == 1))
     for running in life.running:
         words = f"on {_line(running.worker)}"
+        if running.published_at is not None:
+            words += f" after {duration(max(0.0, (running.started_at - running.published_at).total_seconds()))} of waiting"
+            if not life.messages and life.replay is None:
+                word = "Published" if running.attempt == 0 else f"Attempt {running.attempt + 1} published"
+                found.append(Event(running.published_at, "upload", "plain", word, order=1))
         if not running.is_online:
             words += ", which has stopped reporting"
         found.append(
@@ -137,24 +142,29 @@ def events(life: JobLife) -> list[Event]:
 
 
 def parts(life: JobLife, *, now: datetime) -> list[Part]:
-    """Return the spans of the job's life in order, without those of which nothing is known."""
+    """Return the spans of the job's life in order; what lies between two of them is waiting, or not known."""
     found: list[Part] = []
+    # From its publication on it waits; by clocks that differ, or of several attempts, that may overlap the rest.
+    published: list[datetime] = []
     for message in life.messages:
         is_open = message.state == OutboxState.PENDING
         end = now if is_open else message.published_at or message.available_at
         found.append(Part(message.created_at, max(end, message.created_at), "outbox", is_open=is_open))
-    done = attempts(life)
-    for attempt in done:
-        if attempt.published_at is not None and attempt.started_at is not None:
-            found.append(Part(attempt.published_at, attempt.started_at, "wait"))
-        if attempt.started_at is not None:
-            found.append(Part(attempt.started_at, attempt.ended_at, attempt.outcome))
+        if message.published_at is not None:
+            published.append(message.published_at)
+    if life.replay is not None and life.replay.sent_at is not None:
+        published.append(life.replay.sent_at)
+    for attempt in attempts(life):
+        if attempt.published_at is not None:
+            published.append(attempt.published_at)
+        start = attempt.started_at or attempt.ended_at
+        found.append(Part(min(start, attempt.ended_at), attempt.ended_at, attempt.outcome))
     for running in life.running:
         if running.published_at is not None:
-            found.append(Part(running.published_at, running.started_at, "wait"))
-        found.append(Part(running.started_at, now, "running", is_open=True))
+            published.append(running.published_at)
+        found.append(Part(running.started_at, max(now, running.started_at), "running", is_open=True))
     found += _dead_parts(life, now=now)
-    return _in_a_row(found)
+    return _in_a_row(found, published, now=now)
 
 
 def _dead_parts(life: JobLife, *, now: datetime) -> Iterator[Part]:
@@ -174,18 +184,33 @@ def _dead_parts(life: JobLife, *, now: datetime) -> Iterator[Part]:
             yield Part(dead_since, now, "down", is_open=True)
 
 
-def _in_a_row(found: list[Part]) -> list[Part]:
-    """Order the parts and cut what overlaps, as clocks of two machines may make them."""
+def _in_a_row(found: list[Part], published: list[datetime], *, now: datetime) -> list[Part]:
+    """Order the parts, cut what overlaps, and name what lies between them."""
     row: list[Part] = []
+    first = min(published, default=None)
     for part in sorted(found, key=lambda each: (each.start, each.end)):
         start = max(part.start, row[-1].end) if row else part.start
-        if part.end > start or (part.end == start and part.kind not in {"outbox", "wait"}):
-            if row and start > row[-1].end and row[-1].kind == RunOutcome.RETRIED:
-                row.append(Part(row[-1].end, start, "wait"))
-            elif row and start > row[-1].end:
-                row.append(Part(row[-1].end, start, "unknown"))
-            row.append(Part(start, max(part.end, start), part.kind, is_open=part.is_open))
+        end = max(part.end, start)
+        if row and end == row[-1].end and part.kind in {"outbox", "down"}:
+            continue
+        if not row and first is not None and first < start:
+            row.append(Part(first, start, "wait"))
+        elif row and start > row[-1].end:
+            waits = row[-1].kind in {RunOutcome.RETRIED, "outbox"}
+            waits = waits or any(row[-1].end <= moment < start for moment in published)
+            row.append(Part(row[-1].end, start, "wait" if waits else "unknown"))
+        row.append(Part(start, end, part.kind, is_open=part.is_open))
+    last = row[-1].end if row else first
+    if last is not None and _still_waits(row, published):
+        row.append(Part(last, max(now, last), "wait", is_open=True))
     return row
+
+
+def _still_waits(row: list[Part], published: list[datetime]) -> bool:
+    """Say whether nothing has been told since it was published, or since it was to be tried again."""
+    if not row:
+        return bool(published)
+    return not row[-1].is_open and row[-1].kind in {"outbox", RunOutcome.RETRIED}
 
 
 def _of_message(message: OutboxMessage) -> Iterator[Event]:

@@ -12,7 +12,7 @@ from jobs import conf
 from jobs.core.run_query import RunQuery
 from jobs.metrics import reading, runs
 from jobs.metrics.reading import Figures
-from jobs.metrics.runs import RunPage
+from jobs.metrics.runs import RunPage, Scope
 from jobs.models import Run
 
 _ID_SHOWN = 8
@@ -24,6 +24,7 @@ class Row:
 
     run: Run
     short_id: str
+    error: str
     latency: str
     runtime: str
     latency_title: str
@@ -46,14 +47,15 @@ def kept() -> timedelta:
 
 
 def present(query: RunQuery, page: RunPage, *, now: datetime) -> JobList:
-    """Put a page into words; three queries at most."""
+    """Put a page into words; a fixed number of queries."""
     scope = runs.scope_of(query, kept=kept())
-    figures = None
+    figures, gaps = None, []
     if scope is not None and scope.start < scope.end:
         figures = reading.totals(scope.start, scope.end, task=scope.task, queue=scope.queue, now=now)
+        gaps = _gaps(scope, figures, now=now)
     return JobList(
         sentence=_sentence(query, page, figures, now=now),
-        gap=_gap(page, figures),
+        gap=" ".join(gaps),
         count=_count(page),
         rows=[row(run) for run in page.runs],
     )
@@ -64,6 +66,7 @@ def row(run: Run) -> Row:
     return Row(
         run=run,
         short_id=run.task_id[:_ID_SHOWN],
+        error=run.error_type.rsplit(".", 1)[-1],
         latency="–" if run.latency_seconds is None else duration(run.latency_seconds),
         runtime="–" if run.runtime_seconds is None else duration(run.runtime_seconds),
         latency_title=(
@@ -114,18 +117,30 @@ def _when(query: RunQuery, now: datetime) -> str:
     return f"since {times.clock(query.since, now=now)} UTC"
 
 
-def _gap(page: RunPage, figures: Figures | None) -> str:
-    if figures is None:
-        return ""
-    missing = figures.dropped
-    if not missing:
-        return ""
-    one = missing == 1
-    return (
-        f"{missing:,} of these {figures.attempts:,} attempts {'has' if one else 'have'} no record: a worker left "
-        f"{'it' if one else 'them'} out under load or by sampling. All counts and percentiles include "
-        f"{'it' if one else 'them'}."
-    )
+def _gaps(scope: Scope, figures: Figures, *, now: datetime) -> list[str]:
+    """Say which of the attempts that were counted have no record, and why."""
+    found = []
+    if missing := figures.dropped:
+        one = missing == 1
+        them = "it" if one else "them"
+        found.append(
+            f"{missing:,} of these {figures.attempts:,} attempts {'has' if one else 'have'} no record: "
+            f"a worker left {them} out under load, or by sampling."
+        )
+    oldest = runs.oldest_at()
+    first = scope.end if oldest is None else oldest.replace(second=0, microsecond=0)
+    if scope.start < first:
+        earlier = figures
+        if first < scope.end:
+            earlier = reading.totals(scope.start, first, task=scope.task, queue=scope.queue, now=now)
+        if earlier.attempts:
+            back = f"Records reach back to {times.clock(oldest, now=now)} UTC. " if oldest else ""
+            found.append(
+                f"{back}Of {count_of(earlier.attempts, 'attempt')}{' before that' if oldest else ''} only the count is kept."
+            )
+    if found:
+        found.append("All counts and percentiles include them.")
+    return found
 
 
 def _count(page: RunPage) -> str:

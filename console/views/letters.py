@@ -13,16 +13,18 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 
-from console import charts, times
+from console import addresses, charts, times
 from console.forms import search as search_form
 from console.forms.search import SearchBox
 from console.htmx import render_page
 from console.permissions import requires
 from jobs import search
 from jobs.core import query as core_query
+from jobs.core.cleaning import clean_name
 from jobs.core.query import Query, QuerySyntaxError, quote, quote_pattern
 from jobs.core.words import GroupState
 from jobs.errors import QueryError
+from jobs.metrics import names
 from jobs.models import DeadLetter
 from jobs.overview import STILL_FAILING
 from jobs.search import summary
@@ -151,24 +153,30 @@ def selected_groups(request: HttpRequest) -> HttpResponse:
 
 @requires("jobs.view_deadletter")
 def find(request: HttpRequest) -> HttpResponse:
-    """Go to the letter with this id or job id, else search for the text, a task's or a queue's name."""
+    """Go to the letter with this id or job id, to the job, queue or task, else search for the text."""
     text = request.GET.get("q", "").strip()[:2000]
     if not text:
         return redirect("console:letters")
     letter = search.find(text)
     if letter is not None:
         return redirect("console:letter", letter.uuid)
-    query = text
-    try:
-        known_queues = search.names("queue") or []
-        known_tasks = search.names("task") or []
-        if text in known_queues:
-            query = f"queue:{quote(text)}"
-        elif any(name == text or name.endswith(f".{text}") for name in known_tasks):
-            query = f"task:{quote(text)}"
-    except QueryError:
-        query = text
-    return HttpResponseRedirect(search_form.address(reverse("console:letters"), query))
+    now = timezone.now()
+    name = clean_name(text)
+    if names.is_queue(name, now=now):
+        return HttpResponseRedirect(addresses.queue_page(name))
+    tasks = names.tasks_named(name, now=now)
+    if len(tasks) == 1:
+        return HttpResponseRedirect(addresses.task_page(tasks[0]))
+    if tasks:
+        return HttpResponseRedirect(search_form.address(reverse("console:letters"), f"task:{quote(name)}"))
+    jobs = names.jobs_of(name)
+    if len(jobs) == 1:
+        return HttpResponseRedirect(addresses.job_page(jobs[0]))
+    if jobs:
+        return HttpResponseRedirect(
+            search_form.address(reverse("console:jobs"), quote(name, starts_term=True))
+        )
+    return HttpResponseRedirect(search_form.address(reverse("console:letters"), text))
 
 
 def _box(

@@ -37,6 +37,9 @@ class RunningNow:
     started_at: datetime
     published_at: datetime | None
     is_online: bool
+    task: str = ""
+    queue: str = ""
+    root_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,9 @@ def _running_now(job: dict[str, Any], worker: str, *, is_online: bool) -> Runnin
         started_at=datetime.fromtimestamp(float(job["started_at"]), UTC),
         published_at=None if published is None else datetime.fromtimestamp(float(published), UTC),
         is_online=is_online,
+        task=str(job.get("task") or ""),
+        queue=str(job.get("queue") or ""),
+        root_id=str(job.get("root_id") or ""),
     )
 
 
@@ -169,7 +175,7 @@ def _read_deaths(life: JobLife) -> None:
 
 def _name(life: JobLife) -> None:
     """Take names and ids from whatever is known, the message first."""
-    holders: list[Any] = [*life.messages[-1:], *life.letters[-1:], *life.runs[-1:]]
+    holders: list[Any] = [*life.messages[-1:], *life.letters[-1:], *life.runs[-1:], *life.running]
     if life.progress is not None:
         holders.append(life.progress)
     for name in ("task", "queue", "root_id", "parent_id", "idempotency_key"):

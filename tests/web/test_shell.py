@@ -159,23 +159,30 @@ def test_find_goes_to_the_letter_with_this_id_its_beginning_or_its_jobs_id():
 
 
 @pytest.mark.parametrize(
-    ("text", "query"),
+    ("text", "address"),
     [
-        ("send_receipt", "task:send_receipt"),
-        ("shop.tasks.send_receipt", "task:shop.tasks.send_receipt"),
-        ("critical", "queue:critical"),
-        ("timed out", "timed out"),
-        ("  ", None),
+        ("send_receipt", "/tasks/one/?name=shop.tasks.send_receipt"),
+        ("shop.tasks.send_receipt", "/tasks/one/?name=shop.tasks.send_receipt"),
+        ("critical", "/queues/one/?name=critical"),
+        ("timed out", "/dead-letters/?q=timed+out"),
+        ("  ", "/dead-letters/"),
     ],
 )
-def test_find_searches_for_what_is_no_id(text, query):
+def test_find_goes_to_the_queue_or_task_of_a_name_and_searches_for_what_is_none(text, address):
     make_letter(queue="critical", task="shop.tasks.send_receipt")
-    client = viewer()
 
-    response = client.get("/find/", {"q": text}, follow=True)
+    response = viewer().get("/find/", {"q": text})
 
-    assert response.redirect_chain[0][0].startswith("/dead-letters/")
-    assert response.wsgi_request.GET.get("q") == query
+    assert response.headers["Location"] == address
+
+
+def test_find_lists_the_letters_of_tasks_that_share_a_name():
+    make_letter(task="shop.tasks.send_receipt")
+    make_letter(task="shop.old.send_receipt")
+
+    response = viewer().get("/find/", {"q": "send_receipt"})
+
+    assert response.headers["Location"] == "/dead-letters/?q=task%3Asend_receipt"
 
 
 def test_no_answer_to_somebody_without_a_role_shows_a_letter():
