@@ -11,14 +11,15 @@ from django.urls import reverse
 from console import times
 from console.forms.search import address
 from console.presenters import alert_words
-from console.presenters.plain import count_of
+from console.presenters.plain import count_of, visible
 from jobs.alerts import reading, silences
 from jobs.alerts.reading import OpenAlert
-from jobs.core.words import AlertState, NotificationKind, NotificationState
+from jobs.core.words import AlertKind, AlertState, NotificationKind, NotificationState
 from jobs.models import Alert, AlertRule, Notification, Silence
 
 RECENT_SIZE = 8
 HISTORY_SIZE = 50
+_ERROR_LIMIT = 200
 # The list of silences keeps those that are over for so long.
 SILENCES_KEPT = timedelta(days=30)
 
@@ -46,6 +47,13 @@ class AlertRow:
     def alert(self) -> Alert:
         """The alert's row."""
         return self.told.alert
+
+    @property
+    def headline(self) -> str:
+        """What is wrong, without the number that stands beside it where it is only an average."""
+        if self.alert.rule.kind == AlertKind.LETTERS_GROWING:
+            return reading.headline_of(self.alert, value=None)
+        return self.told.headline
 
     @property
     def limit_words(self) -> str:
@@ -203,14 +211,13 @@ def told_words(alert: Alert, told: Sequence[Notification], *, now: datetime) -> 
 
 def _told_one(each: Notification, *, now: datetime) -> str:
     who = alert_words.recipients(each)
+    error = visible(each.last_error[:_ERROR_LIMIT], keep="").rstrip(".")
     if each.state == NotificationState.SENT:
-        at = times.clock(each.sent_at, now=now) if each.sent_at else ""
-        return f"{who} sent {at}.".replace(" .", ".")
+        return f"{who} sent {times.clock(each.sent_at, now=now)}." if each.sent_at else f"{who} sent."
     if each.state == NotificationState.WAITING:
-        return f"{who} waits to be sent{f': {each.last_error}' if each.last_error else '.'}"
-    if each.state == NotificationState.SILENCED:
-        return f"{who} was not sent: silenced."
-    return f"{who} was not sent: {each.last_error or 'it was given up.'}"
+        return f"{who} waits to be sent{f': {error}' if error else ''}."
+    why = error.removeprefix("Not sent: ") or "given up"
+    return f"{who} not sent: {why}."
 
 
 def _sentence(

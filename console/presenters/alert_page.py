@@ -8,7 +8,8 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from console import times
-from console.presenters import alert_list, alert_words
+from console.number_charts import NumberChart
+from console.presenters import alert_chart, alert_list, alert_words
 from console.presenters.alert_list import AlertRow
 from console.presenters.plain import duration, visible
 from jobs import conf, search
@@ -24,16 +25,16 @@ _MOST_GROUPS = 200
 _ERROR_LIMIT = 400
 _MOST_NOTIFICATIONS = 60
 _KIND_WORDS: dict[str, str] = {
-    NotificationKind.FIRED: "that it fires",
-    NotificationKind.REMINDER: "as a reminder",
-    NotificationKind.RECOVERED: "that it recovered",
-    NotificationKind.TEST: "as a test",
+    NotificationKind.FIRED: "Alert",
+    NotificationKind.REMINDER: "Reminder",
+    NotificationKind.RECOVERED: "Recovery",
+    NotificationKind.TEST: "Test",
 }
 _STATE_LOOKS: dict[str, tuple[str, str, str]] = {
     NotificationState.SENT: ("done", "green", "sent"),
     NotificationState.WAITING: ("clock", "blue", "waits to be sent"),
-    NotificationState.GAVE_UP: ("failed", "red", "was not sent"),
-    NotificationState.SILENCED: ("bell-off", "grey", "was not sent: silenced"),
+    NotificationState.GAVE_UP: ("failed", "red", "not sent"),
+    NotificationState.SILENCED: ("bell-off", "grey", "kept silent"),
 }
 
 
@@ -51,12 +52,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One line of a list of facts; ``href`` makes its text a link."""
+    """One line of a list of facts."""
 
     label: str
     text: str
-    href: str = ""
-    is_quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,13 @@ class OneAlert:
 
     row: AlertRow
     tiles: list[Tile]
+    chart: NumberChart | None
     groups: list[search.GroupRow]
     letters: int
     group_count: int
     life: list[Entry]
     has_days: bool
+    watches: str
     facts: list[Fact]
     ways: list[Way]
     runbook_href: str
@@ -127,11 +128,13 @@ def read(alert: Alert, *, now: datetime) -> OneAlert:
     return OneAlert(
         row=row,
         tiles=_tiles(alert, row, now=now),
+        chart=alert_chart.chart(alert, now=now),
         groups=groups[:SHOWN_GROUPS],
         letters=sum(each.letters for each in groups),
         group_count=len(groups),
         life=life,
         has_days=any(entry.at.date() != now.date() for entry in life),
+        watches=alert_words.sentence(alert.rule),
         facts=rule_facts(alert.rule),
         ways=ways(alert.rule),
         runbook_href=safe_href(alert.rule.runbook_url),
@@ -230,22 +233,21 @@ def _fired_text(alert: Alert) -> str:
 def notification_entry(each: Notification, *, now: datetime) -> Entry:
     """Write what became of one mail or call as a line."""
     icon, tone, became = _STATE_LOOKS[each.state]
-    why = _KIND_WORDS.get(each.kind, "")
+    word = f"{_KIND_WORDS.get(each.kind, 'Notice')} {became}"
     error = visible(each.last_error[:_ERROR_LIMIT], keep="")
-    if each.state == NotificationState.SENT and each.attempts > 1:
-        error = f"At the {_nth(each.attempts)} try."
+    if each.state == NotificationState.SENT:
+        error = f"At the {_nth(each.attempts)} try." if each.attempts > 1 else ""
     elif each.state == NotificationState.WAITING and each.attempts:
         when = times.ago(each.due_at, now=now) if each.due_at > now else "now"
-        error = f"{error} It is tried again {when}."
-    return Entry(
-        each.sent_at or each.created_at, icon, tone, alert_words.recipients(each), f"{became} {why}", error
-    )
+        error = f"{error} The {_nth(each.attempts + 1)} try comes {when}.".strip()
+    way = alert_words.recipients(each)
+    return Entry(each.sent_at or each.created_at, icon, tone, word, f"{way[:1].lower()}{way[1:]}", error)
 
 
 def rule_facts(rule: AlertRule) -> list[Fact]:
     """List the fields of a rule that mean something to its kind."""
     uses = alert_words.kind_of(rule).uses
-    facts = [Fact("Watches", alert_words.sentence(rule))]
+    facts: list[Fact] = []
     if "threshold" in uses:
         facts.append(Fact("Fires above", alert_words.with_unit(rule, rule.threshold)))
         recovery = rule.threshold if rule.recovery_threshold is None else rule.recovery_threshold

@@ -19,6 +19,7 @@ from console.methods import acts_on
 from console.permissions import requires
 from console.presenters import alert_list, alert_names, alert_page, alert_rules, alert_words
 from jobs.alerts import rules as services
+from jobs.alerts import testing
 from jobs.core.alert_kinds import KINDS
 from jobs.core.words import AlertKind
 from jobs.errors import AlertRefused
@@ -162,8 +163,6 @@ def delete(request: HttpRequest, rule_id: int) -> HttpResponse:
 @requires("jobs.test_alertrule")
 def test(request: HttpRequest, rule_id: int) -> HttpResponse:
     """Send a test to whom the rule tells; the page shows what becomes of it."""
-    from jobs.alerts import testing
-
     rule = _find(rule_id)
     try:
         sent = testing.send_test(rule=rule, actor=actor_of(request), now=timezone.now())
@@ -242,6 +241,7 @@ def _preview(request: HttpRequest, form: RuleForm) -> HttpResponse:
 def _words(form: RuleForm, now: datetime) -> dict[str, Any]:
     drawn = form.draft()
     return {
+        "name": drawn.name,
         "sentence": alert_words.sentence(drawn),
         "ways": alert_page.ways(drawn),
         "warnings": alert_names.unknown_words(drawn, now=now),

@@ -96,7 +96,7 @@ def _ask(
             {
                 "value": each,
                 "word": _LENGTH_WORDS[each],
-                "until": times.clock(end_of(each, now=now), now=now),
+                "until": f"{'' if each == 'morning' else 'until '}{times.clock(end_of(each, now=now), now=now)}",
                 "is_chosen": each == length,
             }
             for each in LENGTHS
