@@ -46,7 +46,7 @@ def grow(*, hostname: str, actor: Actor, why: str, now: datetime) -> None:
         WorkerRefused: when it does not answer, or says why not.
     """
     name = _short(hostname)
-    with _audited("grow", f"told {name} to run 1 more job at a time", actor=actor, why=why, now=now):
+    with _audited("grow_worker", f"told {name} to run 1 more job at a time", actor=actor, why=why, now=now):
         _resize(hostname, "pool_grow", f"{name} did not grow")
 
 
@@ -64,7 +64,7 @@ def shrink(*, hostname: str, actor: Actor, why: str, now: datetime) -> None:
             f"Cannot shrink {name}: it runs {boot.concurrency} job at a time, and one less would take messages "
             "and run none. Shut it down instead."
         )
-    with _audited("shrink", f"told {name} to run 1 job less at a time", actor=actor, why=why, now=now):
+    with _audited("shrink_worker", f"told {name} to run 1 job less at a time", actor=actor, why=why, now=now):
         _resize(hostname, "pool_shrink", f"{name} did not shrink")
 
 
@@ -76,7 +76,7 @@ def shut_down(*, hostname: str, actor: Actor, why: str, now: datetime) -> None:
         WorkerRefused: when it does not answer.
     """
     with (
-        _audited("shut_down", f"told {_short(hostname)} to shut down", actor=actor, why=why, now=now),
+        _audited("shut_down_worker", f"told {_short(hostname)} to shut down", actor=actor, why=why, now=now),
         connect() as connection,
     ):
         # To the command itself no worker answers.
@@ -99,7 +99,7 @@ def revoke(
     job = _short(task_id)
     text = f"revoked job {job}{f' and told its worker to stop it with {signal}' if terminate else ''}"
     arguments = {"task_id": task_id, "terminate": terminate, "signal": signal}
-    with _audited("revoke", text, actor=actor, why=why, now=now):
+    with _audited("revoke_job", text, actor=actor, why=why, now=now):
         with connect() as connection:
             answers = control.command(
                 connection, "revoke", arguments=arguments, timeout_seconds=BROADCAST_SECONDS

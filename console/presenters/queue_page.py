@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from console import addresses
+from console import addresses, number_charts, queue_charts
+from console.chart_parts import Marker, NumberChart
 from console.presenters import figures, queue_list
 from console.presenters.figures import Tile
 from console.presenters.plain import count_of, visible
@@ -45,6 +47,11 @@ class Purge:
     words: str
     is_open: bool
 
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """Its progress as ``progress_bar`` draws it."""
+        return [("done", self.action.taken), ("rest", max(0, self.action.expected - self.action.taken))]
+
 
 @dataclass(frozen=True, slots=True)
 class QueuePage:
@@ -65,9 +72,46 @@ class QueuePage:
     series: list[Figures | None]
 
     @property
-    def purged_href(self) -> str:
-        """Where the letters that a purge made of its messages are listed."""
-        return addresses.letters_of(f"queue:{quote(self.name)} state:purged")
+    def pause_href(self) -> str:
+        """The page that asks before it is paused."""
+        return addresses.queue_action("pause", self.name)
+
+    @property
+    def resume_href(self) -> str:
+        """What resumes it, by POST."""
+        return addresses.queue_action("resume", self.name)
+
+    @property
+    def purge_href(self) -> str:
+        """The page that asks before what waits is purged."""
+        return addresses.queue_action("purge", self.name)
+
+    @property
+    def waiting_href(self) -> str:
+        """The page with its oldest messages."""
+        return addresses.queue_action("waiting", self.name)
+
+    @property
+    def letters_href(self) -> str:
+        """Where its dead letters are listed."""
+        return addresses.letters_of(f"queue:{quote(self.name)}")
+
+    @property
+    def jobs_href(self) -> str:
+        """Where the finished attempts from it are listed."""
+        return addresses.jobs_of(f"queue:{quote(self.name)}")
+
+    @property
+    def letters_words(self) -> str:
+        """The link to its dead letters, with their count."""
+        return count_of(self.dead, "dead letter")
+
+    @property
+    def why_not_purged(self) -> str:
+        """Why nothing can be purged, "" when something can."""
+        if self.ready is None:
+            return "How many messages wait is not known."
+        return "" if self.ready else "No message waits."
 
     @property
     def is_paused(self) -> bool:
@@ -87,7 +131,9 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
     numbers = reading.totals(window.start, window.end, queue=name, now=now)
     tasks = reading.by_task(window, queue=name, now=now)
     pause = QueuePause.objects.filter(queue=name).first()
-    purges = list(QueueAction.objects.filter(queue=name).order_by("-id")[:PURGES_SHOWN])
+    purges = list(
+        QueueAction.objects.filter(queue=name).select_related("operation").order_by("-id")[:PURGES_SHOWN]
+    )
     dead = letters.dead_by("queue", [name]).get(name, 0)
     if queue is None and not tasks and pause is None and not purges and not dead:
         return None
@@ -101,7 +147,7 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
     return QueuePage(
         name=name,
         state="paused" if pause is not None else queue_list.state_of(queue),
-        sentence=sentence(name, known, pause, why=queue_list.why_unknown(queue), now=now),
+        sentence=sentence(known, pause, why=queue_list.why_unknown(queue)),
         trouble=queue.trouble if queue is not None else "",
         now=known,
         pause=pause,
@@ -118,9 +164,22 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
     )
 
 
-def sentence(name: str, queue: QueueNow | None, pause: QueuePause | None, *, why: str, now: datetime) -> str:
+def charts(
+    page: QueuePage, page_window: PageWindow, *, markers: Sequence[Marker], now: datetime
+) -> list[NumberChart]:
+    """Draw what waited, how old it was, how long jobs waited for their start, and how they ended."""
+    window = page_window.window
+    depths = {page.name: page.depths}
+    return [
+        queue_charts.depth(window, depths, markers=markers, now=now),
+        queue_charts.oldest_age(window, depths, markers=markers, now=now),
+        number_charts.latency(window, page.series, markers=markers, now=now),
+        number_charts.throughput(window, page.series, markers=markers, now=now),
+    ]
+
+
+def sentence(queue: QueueNow | None, pause: QueuePause | None, *, why: str) -> str:
     """Say what a tired person has to know first."""
-    del name, now
     if queue is None or queue.ready is None:
         return why or "What waits on it is not known now."
     if not queue.ready:

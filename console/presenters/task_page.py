@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from console import addresses
+from console import addresses, number_charts
+from console.chart_parts import Marker, NumberChart
 from console.presenters import figures, queue_page, worker_page
 from console.presenters.figures import Tile
 from console.presenters.plain import count_of, short_task, visible
@@ -101,6 +103,19 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> TaskPage | Non
         known=known,
         series=series,
     )
+
+
+def charts(
+    page: TaskPage, page_window: PageWindow, *, markers: Sequence[Marker], now: datetime
+) -> list[NumberChart]:
+    """Draw how its jobs ended, how long they waited and ran, and how many died."""
+    window = page_window.window
+    return [
+        number_charts.throughput(window, page.series, markers=markers, now=now),
+        number_charts.failure_rate(window, page.series, markers=markers, now=now),
+        number_charts.latency(window, page.series, markers=markers, now=now),
+        number_charts.runtime(window, page.series, markers=markers, now=now),
+    ]
 
 
 def sentence(name: str, numbers: Figures, dead: int, page_window: PageWindow, *, is_known: bool) -> str:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import windows
-from console.htmx import render_page
+from console import addresses, windows
+from console.chart_parts import Marker
+from console.htmx import render_page, wants_partial
 from console.permissions import requires
 from console.presenters import queue_list as list_presenter
 from console.presenters import queue_page as presenter
 from console.presenters.plain import visible
+from console.windows import PageWindow
+from jobs.metrics.deploys import deploys_in
 
 NAME_LIMIT = 255
+# What a page asks for once a minute, where the rest comes each five seconds.
+CHARTS = "charts"
 
 
 @require_GET
@@ -40,13 +46,19 @@ def queue_page(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     name = name_of(request)
     page_window = windows.of(request, now=now)
+    page = find(name, page_window, now=now)
+    here = addresses.queue_page(name, window_query=page_window.query)
     context: dict[str, Any] = {
-        "page": find(name, page_window, now=now),
+        "page": page,
         "page_window": page_window,
-        "live_url": request.get_full_path(),
+        "live_url": here,
+        "charts_url": f"{here}&part={CHARTS}",
         "now": now,
     }
-    return render_page(request, "console/queues/page.html", "console/queues/_page.html", context)
+    if draws_charts(request):
+        context["charts"] = presenter.charts(page, page_window, markers=markers(page_window), now=now)
+    partial = "_charts" if request.GET.get("part") == CHARTS else "_answer"
+    return render_page(request, "console/queues/page.html", f"console/queues/{partial}.html", context)
 
 
 def name_of(request: HttpRequest) -> str:
@@ -54,7 +66,17 @@ def name_of(request: HttpRequest) -> str:
     return request.GET.get("name", "").replace("\x00", "")[:NAME_LIMIT]
 
 
-def find(name: str, page_window: windows.PageWindow, *, now: Any) -> presenter.QueuePage:
+def draws_charts(request: HttpRequest) -> bool:
+    """Tell whether an answer has charts: the whole page, and what a page asks for by itself."""
+    return not wants_partial(request) or request.GET.get("part") == CHARTS
+
+
+def markers(page_window: PageWindow) -> list[Marker]:
+    """Return what the charts of a window mark."""
+    return [Marker(each.at, f"deploy {each.name}") for each in deploys_in(page_window.window)]
+
+
+def find(name: str, page_window: PageWindow, *, now: datetime) -> presenter.QueuePage:
     """Read the page of a queue.
 
     Raises:

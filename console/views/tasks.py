@@ -8,12 +8,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import windows
+from console import addresses, windows
 from console.htmx import render_page
 from console.permissions import requires
 from console.presenters import task_page as presenter
 from console.presenters.plain import visible
-from console.views.queues import name_of
+from console.views.queues import CHARTS, draws_charts, markers, name_of
 
 
 @require_GET
@@ -29,10 +29,16 @@ def task_page(request: HttpRequest) -> HttpResponse:
             f"No task of the name {visible(name[:80], keep='')} is known: no worker knows it, none of its jobs ran "
             "in this time, and it has no dead letter."
         )
+    here = addresses.task_page(name, window_query=page_window.query)
     context: dict[str, Any] = {
         "page": page,
         "page_window": page_window,
-        "live_url": request.get_full_path(),
+        "live_url": here,
+        "charts_url": f"{here}&part={CHARTS}",
         "now": now,
     }
-    return render_page(request, "console/tasks/page.html", "console/tasks/_page.html", context)
+    if draws_charts(request):
+        context["charts"] = presenter.charts(page, page_window, markers=markers(page_window), now=now)
+    partial = "_charts" if request.GET.get("part") == CHARTS else "_answer"
+    folder = "queues" if partial == "_charts" else "tasks"
+    return render_page(request, "console/tasks/page.html", f"console/{folder}/{partial}.html", context)
