@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import random
 import signal
 import socket
 import sys
@@ -24,15 +25,16 @@ from django.utils import timezone
 
 from jobs import conf, leases, retention
 from jobs.agent.wire import RUNS_QUEUE
+from jobs.alerts.evaluating import evaluate
+from jobs.alerts.sending import send_due
 from jobs.broker import connect
 from jobs.broker.inbox import Inbox
 from jobs.collector import Collector
 from jobs.errors import LeaseLost
 from jobs.leases import HeldLease
-from jobs.metrics import lost
+from jobs.metrics import lost, states
 from jobs.metrics.collecting import RunsCollector
 from jobs.metrics.workers import LOST_AFTER
-from jobs.metrics import states
 from jobs.operations.outcomes import give_up_overdue
 from jobs.operations.runner import Runner
 from jobs.outbox.relay import relay_batch
@@ -56,6 +58,7 @@ WORKERS_SOON_SECONDS = 2.0
 RETENTION_EVERY_SECONDS = 60.0
 OUTCOMES_EVERY_SECONDS = 30.0
 RELAY_EVERY_SECONDS = 0.5
+NOTIFICATIONS_EVERY_SECONDS = 1.0
 # Batches that come within it are counted in one transaction: numbers are a second old at most, and SQLite's
 # one writer has two of these a second, however many workers there are.
 RUNS_EVERY_SECONDS = 0.5
@@ -211,6 +214,28 @@ def states_duty() -> Round:
     return write
 
 
+def alerts_duty() -> Round:
+    """Judge the alert rules."""
+    every_seconds = conf.current().alert_every_seconds
+
+    def judge(lease: HeldLease) -> float:
+        lease.check()
+        evaluate(now=timezone.now())
+        return every_seconds
+
+    return judge
+
+
+def notifications_duty() -> Round:
+    """Send what is to be told of alerts."""
+
+    def send(lease: HeldLease) -> float:
+        send_due(uniform=random.uniform, clock=timezone.now, check=lease.check)
+        return NOTIFICATIONS_EVERY_SECONDS
+
+    return send
+
+
 DUTIES = (
     Duty("collector", collector_duty),
     Duty("runs", runs_duty),
@@ -219,6 +244,8 @@ DUTIES = (
     Duty("queues", queues_duty),
     Duty("retention", retention_duty),
     Duty("outcomes", outcomes_duty),
+    Duty("alerts", alerts_duty),
+    Duty("notifications", notifications_duty),
     Duty(states.DUTY, states_duty),
 )
 

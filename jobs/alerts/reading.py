@@ -20,7 +20,8 @@ class OpenAlert:
 
     ``figure`` and ``unit`` are its newest value ("125" "a minute"; a duration has no unit), "" when it is
     not known; ``limit`` is the threshold with its unit, "" for kinds without one. ``letters_query`` is the
-    search for the dead letters in question, "" where there are none. ``names`` are from messages.
+    search for the dead letters in question, "" where there are none. Headline and sentence hold names from
+    messages.
     """
 
     alert: Alert
@@ -68,7 +69,7 @@ def firing_count() -> int:
 def described(alert: Alert, *, silenced_until: datetime | None = None) -> OpenAlert:
     """Put an alert into words, from its row and its rule's alone; one that is resolved as it was at its peak."""
     rule, kind = alert.rule, KINDS[AlertKind(alert.rule.kind)]
-    value = alert.peak if alert.state == AlertState.RESOLVED else alert.value
+    value = alert.peak if alert.state == AlertState.RESOLVED else alert.details.get("shown", alert.value)
     figure, unit = (
         ("", "") if value is None or kind.unit is Unit.WORKERS else alert_words.figure(kind.unit, value)
     )
@@ -84,7 +85,7 @@ def described(alert: Alert, *, silenced_until: datetime | None = None) -> OpenAl
         limit=alert_words.said(kind.unit, rule.threshold) if kind.has_threshold else "",
         severity=Severity(rule.severity),
         silenced_until=silenced_until,
-        letters_query=str(alert.details.get("letters", "")),
+        letters_query=letters_query_of(alert),
     )
 
 
@@ -105,6 +106,12 @@ def since_of(alert: Alert) -> datetime:
         return datetime.fromisoformat(alert.details["since"])
     except (KeyError, ValueError, TypeError):
         return alert.began_at
+
+
+def letters_query_of(alert: Alert) -> str:
+    """Return the search for the letters in question: of an alert that fires up to now, else of its time."""
+    query = str(alert.details.get("letters", ""))
+    return query.partition(" until:")[0] if alert.state == AlertState.FIRING else query
 
 
 def _sentence(alert: Alert) -> str:

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0019_add_alerts"),
+        ("jobs", "0020_add_default_alert_rules"),
     ]
 
     operations = [

@@ -1,0 +1,310 @@
+"""Judges the rules: measures them, and writes what follows in one transaction with what is to be told.
+
+What is judged is read again under a lock of the rules, so two that evaluate at once, or one after a
+crash, continue from the same state: nobody fires twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Max, Q
+
+from jobs.alerts import measuring, silences, telling
+from jobs.alerts.measuring import Measured, Measurement
+from jobs.core.alerts import KINDS, Limits, Standing, Subject, Transition, judge
+from jobs.core.words import AlertKind, AlertState, NotificationKind
+from jobs.models import Alert, AlertRule
+
+logger = logging.getLogger(__name__)
+
+# A rule that has an alert for each queue, group or worker collects for so long what begins after it has
+# told of one: an outage of ten queues is two mails, not ten.
+COLLECT = timedelta(minutes=5)
+TROUBLE_LENGTH = 500
+_FIELDS = (
+    *("state", "lead", "began_at", "fired_at", "recovering_since", "resolved_at", "value", "peak", "before"),
+    *("measured_at", "details", "reminders", "told_at"),
+)
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """What one evaluation came to."""
+
+    rules: int = 0
+    began: int = 0
+    fired: int = 0
+    reminded: int = 0
+    resolved: int = 0
+    forgotten: int = 0
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What became of the alerts of one rule."""
+
+    changed: list[Alert] = field(default_factory=list)
+    fired: list[Alert] = field(default_factory=list)
+    reminded: list[Alert] = field(default_factory=list)
+    resolved: list[Alert] = field(default_factory=list)
+    forgotten: list[Alert] = field(default_factory=list)
+
+
+def evaluate(*, now: datetime) -> Evaluated:
+    """Judge all enabled rules once. Opens one transaction, after everything was measured."""
+    measured_rules = list(AlertRule.objects.filter(is_enabled=True).order_by("pk"))
+    measured = measuring.measure(measured_rules, now=now)
+    told_at = {rule.pk: rule.changed_at for rule in measured_rules}
+    with transaction.atomic():
+        rules = [
+            rule
+            for rule in AlertRule.objects.select_for_update().filter(is_enabled=True).order_by("pk")
+            # Not one that was changed since it was measured, nor one that was judged later than that.
+            if told_at.get(rule.pk) == rule.changed_at
+            and (rule.evaluated_at is None or rule.evaluated_at <= now)
+        ]
+        return _judge_all(rules, measured, now=now)
+
+
+def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, now: datetime) -> Evaluated:
+    by_rule: dict[int, list[Alert]] = defaultdict(list)
+    named = {rule.pk: rule for rule in rules}
+    for alert in Alert.objects.filter(rule__in=named, state__in=[AlertState.PENDING, AlertState.FIRING]):
+        # Its rule is the locked row: words and limits are those that were judged.
+        alert.rule = named[alert.rule_id]
+        by_rule[alert.rule_id].append(alert)
+    ended = _ended(rules, now=now)
+    silenced = silences.until_by_rule(now=now)
+    total = Evaluated(rules=len(rules))
+    for rule in rules:
+        until = silences.silenced_until(rule.pk, silenced)
+        changes = _judge_rule(rule, by_rule[rule.pk], measured[rule.pk], ended, now=now)
+        _write(changes, by_rule[rule.pk], silenced_until=until, now=now)
+        total.fired += len(changes.fired)
+        total.reminded += len(changes.reminded)
+        total.resolved += len(changes.resolved)
+        total.forgotten += len(changes.forgotten)
+    _note_evaluation(rules, measured, now=now)
+    return total
+
+
+def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[tuple[int, str], datetime]:
+    """Return when each subject that may still cool down was resolved last. One query."""
+    longest = max((rule.cool_down_seconds for rule in rules), default=0)
+    found = (
+        Alert.objects.filter(
+            rule__in=[rule.pk for rule in rules],
+            state=AlertState.RESOLVED,
+            resolved_at__gt=now - timedelta(seconds=longest),
+        )
+        .order_by()
+        .values_list("rule_id", "subject")
+        .annotate(newest=Max("resolved_at"))
+    )
+    return {(rule, subject): newest for rule, subject, newest in found}
+
+
+def limits_of(rule: AlertRule) -> Limits:
+    """Return what the judge needs of a rule; a kind without a threshold fires above none."""
+    has_threshold = KINDS[AlertKind(rule.kind)].has_threshold
+    return Limits(
+        threshold=rule.threshold if has_threshold else 0.0,
+        recovery_threshold=rule.recovery_threshold if has_threshold else None,
+        hold=timedelta(seconds=rule.hold_seconds),
+        recovery_hold=timedelta(seconds=rule.recovery_hold_seconds),
+        cool_down=timedelta(seconds=rule.cool_down_seconds),
+        reminder=timedelta(seconds=rule.reminder_seconds) if rule.reminder_seconds else None,
+    )
+
+
+def standing_of(alert: Alert | None, *, resolved_at: datetime | None) -> Standing:
+    """Return what the judge needs of an open alert, or of a subject that has none."""
+    if alert is None:
+        return Standing(resolved_at=resolved_at)
+    return Standing(
+        state=AlertState(alert.state),
+        began_at=alert.began_at,
+        fired_at=alert.fired_at,
+        recovering_since=alert.recovering_since,
+        resolved_at=resolved_at,
+        measured_at=alert.measured_at,
+        told_at=alert.told_at,
+        value=alert.value,
+        peak=alert.peak,
+        reminders=alert.reminders,
+    )
+
+
+def _judge_rule(
+    rule: AlertRule,
+    open_alerts: Iterable[Alert],
+    measured: Measured,
+    ended: Mapping[tuple[int, str], datetime],
+    *,
+    now: datetime,
+) -> _Changes:
+    limits, changes = limits_of(rule), _Changes()
+    by_subject = {alert.subject: alert for alert in open_alerts}
+    quiet_until = _quiet_until(rule, by_subject.values())
+    for subject in sorted({*measured.by_subject, *by_subject}):
+        alert, measurement = by_subject.get(subject), measured.of(subject)
+        standing = standing_of(alert, resolved_at=ended.get((rule.pk, subject)))
+        verdict = judge(limits, standing, measurement.value, now=now, quiet_until=quiet_until)
+        if alert is None:
+            if verdict.standing.state is None:
+                continue
+            alert = Alert(rule=rule, subject=subject)
+        if Transition.FORGOTTEN in verdict.transitions:
+            changes.forgotten.append(alert)
+            continue
+        _take_over(alert, verdict.standing, measurement)
+        changes.changed.append(alert)
+        for transition, changed in (
+            (Transition.FIRED, changes.fired),
+            (Transition.REMINDED, changes.reminded),
+            (Transition.RESOLVED, changes.resolved),
+        ):
+            if transition in verdict.transitions:
+                changed.append(alert)
+    return changes
+
+
+def _quiet_until(rule: AlertRule, open_alerts: Iterable[Alert]) -> datetime | None:
+    """Return until when a rule with many subjects collects; None when it has not told of one lately."""
+    if KINDS[AlertKind(rule.kind)].subject is Subject.ALL:
+        return None
+    fired = [alert.fired_at for alert in open_alerts if alert.fired_at is not None]
+    return max(fired) + min(COLLECT, timedelta(seconds=rule.cool_down_seconds)) if fired else None
+
+
+def _take_over(alert: Alert, standing: Standing, measurement: Measurement) -> None:
+    """Write a judged state into the row."""
+    assert standing.state is not None  # noqa: S101 - a subject without one has no row
+    assert standing.began_at is not None  # noqa: S101 - it is set with the state
+    is_new = alert.pk is None
+    alert.state = standing.state
+    alert.began_at = standing.began_at
+    alert.fired_at = standing.fired_at
+    alert.recovering_since = standing.recovering_since
+    if standing.state is AlertState.RESOLVED:
+        alert.resolved_at = standing.resolved_at
+    alert.value, alert.peak = standing.value, standing.peak
+    alert.measured_at, alert.told_at = standing.measured_at, standing.told_at
+    alert.reminders = standing.reminders
+    details = dict(alert.details)
+    if measurement.name:
+        details["subject"] = measurement.name
+    if measurement.value is not None:
+        # A growth says how fast it is, once its window holds more than it.
+        details.pop("shown", None)
+        if measurement.shown is not None:
+            details["shown"] = measurement.shown
+    if is_new and measurement.since is not None:
+        details["since"] = measurement.since.isoformat()
+    alert.details = details
+
+
+def _write(
+    changes: _Changes, open_alerts: Sequence[Alert], *, silenced_until: datetime | None, now: datetime
+) -> None:
+    """Write the alerts of a rule and what is to be told of them."""
+    for alert in changes.forgotten:
+        alert.delete()
+    made = [alert for alert in changes.changed if alert.pk is None]
+    for alert in made:
+        alert.save()
+    if changes.fired:
+        _tell_fired(changes.fired, silenced_until=silenced_until, now=now)
+    firing = [alert for alert in open_alerts if alert.state == AlertState.FIRING and alert.pk is not None]
+    _tell_reminders(changes, firing, silenced_until=silenced_until, now=now)
+    if changes.resolved:
+        _tell_recovered(changes.resolved, firing, silenced_until=silenced_until, now=now)
+    # One that has just been made and only waits is as it was saved.
+    if rows := [alert for alert in changes.changed if alert not in made or alert in changes.fired]:
+        Alert.objects.bulk_update(rows, _FIELDS, batch_size=100)
+
+
+def _tell_fired(fired: list[Alert], *, silenced_until: datetime | None, now: datetime) -> None:
+    """Tell of those that fire together; the one with the highest value leads."""
+    fired.sort(key=lambda alert: (-(alert.value or 0), alert.subject))
+    lead = fired[0]
+    story = telling.tell(NotificationKind.FIRED, fired, silenced_until=silenced_until, now=now)
+    for alert in fired:
+        alert.lead = None if alert is lead else lead
+        alert.before = story.before
+        alert.details = {
+            **alert.details,
+            "headline": story.headline,
+            "sentence": story.sentences,
+            "letters": story.letters_query,
+            "silenced": silenced_until is not None,
+        }
+        logger.warning("alert %s fires: %s", alert.pk, story.headline, extra={"rule": alert.rule_id})
+
+
+def _tell_reminders(
+    changes: _Changes, firing: Sequence[Alert], *, silenced_until: datetime | None, now: datetime
+) -> None:
+    """Remind of what still fires, once for those that were told together; and tell what a silence kept back."""
+    due = {_lead_id(alert): alert for alert in changes.reminded}
+    if silenced_until is None:
+        for alert in firing:
+            if (
+                alert.details.get("silenced")
+                and alert.recovering_since is None
+                and alert not in changes.fired
+            ):
+                due.setdefault(_lead_id(alert), alert)
+    for lead_id in due:
+        bundle = [alert for alert in firing if _lead_id(alert) == lead_id]
+        if not bundle:
+            continue
+        lead = next((alert for alert in bundle if alert.pk == lead_id), bundle[0])
+        number = max(alert.reminders for alert in bundle)
+        if lead not in changes.reminded or not number:
+            number += 1
+        bundle.sort(key=lambda alert: alert is not lead)
+        telling.tell(NotificationKind.REMINDER, bundle, number=number, silenced_until=silenced_until, now=now)
+        for alert in bundle:
+            alert.reminders, alert.told_at = number, now
+            if silenced_until is None:
+                alert.details = {**alert.details, "silenced": False}
+            if alert not in changes.changed:
+                changes.changed.append(alert)
+
+
+def _tell_recovered(
+    resolved: Sequence[Alert], firing: Sequence[Alert], *, silenced_until: datetime | None, now: datetime
+) -> None:
+    """Tell that it is over once all that were told together are."""
+    still = {_lead_id(alert) for alert in firing}
+    for lead_id in sorted({_lead_id(alert) for alert in resolved} - still):
+        told = Alert.objects.filter(Q(pk=lead_id) | Q(lead=lead_id)).select_related("rule")
+        here = {alert.pk: alert for alert in resolved}
+        # What was judged just now is newer than its row.
+        bundle = [here.get(alert.pk, alert) for alert in told]
+        bundle.sort(key=lambda alert: (alert.pk != lead_id, alert.subject))
+        story = telling.tell(NotificationKind.RECOVERED, bundle, silenced_until=silenced_until, now=now)
+        for alert in bundle:
+            if alert.pk in here:
+                alert.details = {**alert.details, "letters": story.letters_query, "ended": story.sentences}
+        logger.warning("alert %s is over: %s", lead_id, story.headline)
+
+
+def _lead_id(alert: Alert) -> int:
+    return alert.lead_id or alert.pk
+
+
+def _note_evaluation(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, now: datetime) -> None:
+    """Write when the rules were judged, in one statement, and of each its trouble when that has changed."""
+    AlertRule.objects.filter(pk__in=[rule.pk for rule in rules]).update(evaluated_at=now)
+    for rule in rules:
+        trouble = measured[rule.pk].trouble[:TROUBLE_LENGTH]
+        if trouble != rule.trouble:
+            AlertRule.objects.filter(pk=rule.pk).update(trouble=trouble)

@@ -1,0 +1,226 @@
+"""Sends what is to be told. A row is claimed, sent, and marked; each of these is a statement of its own.
+
+At least once: a process that dies between the server's yes and the mark sends again when its claim has run
+out, with the same Message-ID, by which most readers of mail show it once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from smtplib import SMTPException, SMTPRecipientsRefused
+
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives, get_connection
+from django.core.mail.backends.base import BaseEmailBackend
+from django.db.models import F, Q
+
+from jobs.alerts import mails, webhooks
+from jobs.alerts.telling import EMAIL
+from jobs.alerts.webhooks import WebhookFailed
+from jobs.core import alert_words, backoff
+from jobs.core.cleaning import clean_line
+from jobs.core.words import NotificationState
+from jobs.models import Notification
+
+logger = logging.getLogger(__name__)
+
+# Longer than one sending can take: connecting and each answer have ten seconds.
+CLAIM = timedelta(seconds=120)
+BASE_SECONDS = 5.0
+CAP_SECONDS = 300.0
+GIVE_UP_AFTER = timedelta(hours=24)
+# A mail that is later than this says so.
+LATE_AFTER = timedelta(minutes=1)
+MOST_AT_ONCE = 20
+ERROR_LENGTH = 2_000
+NO_MAIL_SERVER = "No mail server is set, so nobody was mailed. Set EMAIL_URL."
+_DUMMY = "django.core.mail.backends.dummy.EmailBackend"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What one round came to."""
+
+    sent: int = 0
+    failed: int = 0
+    gave_up: int = 0
+
+
+def mail_is_set() -> bool:
+    """Say whether there is a mail server, as far as the settings tell."""
+    return bool(settings.EMAIL_BACKEND) and settings.EMAIL_BACKEND != _DUMMY
+
+
+def send_due(
+    *, uniform: Callable[[float, float], float], clock: Callable[[], datetime], check: Callable[[], None]
+) -> Sent:
+    """Send what is due, oldest first, at most MOST_AT_ONCE; ``check`` raises when somebody else does it now."""
+    sent = failed = gave_up = 0
+    now = clock()
+    free = Q(claimed_until=None) | Q(claimed_until__lte=now)
+    due = Notification.objects.filter(free, state=NotificationState.WAITING, due_at__lte=now)
+    for pk in list(due.order_by("due_at", "pk").values_list("pk", flat=True)[:MOST_AT_ONCE]):
+        check()
+        row = claim(pk, now=clock())
+        if row is None:
+            continue
+        error = _send(row, now=clock())
+        if not error:
+            sent += 1
+            continue
+        failed += 1
+        gave_up += _put_off(row, error, uniform=uniform, now=clock())
+    return Sent(sent, failed, gave_up)
+
+
+def claim(pk: int, *, now: datetime) -> Notification | None:
+    """Take a row for CLAIM; None when somebody else has it, or it was sent or given up meanwhile."""
+    free = Q(claimed_until=None) | Q(claimed_until__lte=now)
+    taken = Notification.objects.filter(free, pk=pk, state=NotificationState.WAITING).update(
+        claimed_until=now + CLAIM, attempts=F("attempts") + 1
+    )
+    return Notification.objects.select_related("rule").get(pk=pk) if taken else None
+
+
+def _send(row: Notification, *, now: datetime) -> str:
+    """Send a claimed row and mark it; return why it was not sent, "" when it was."""
+    try:
+        if row.channel == EMAIL:
+            error, note = _mail(row, now=now)
+        else:
+            webhooks.call(str(row.recipients[0]), _late_body(row, now=now))
+            error = note = ""
+    except WebhookFailed as failure:
+        return str(failure)
+    except (OSError, SMTPException) as failure:
+        return f"The mail server did not take it: {_said(failure)}"
+    except Exception as failure:
+        # A backend of the project's own may raise anything; one mail that cannot be made must not stop the others.
+        logger.exception("notification %s cannot be sent", row.pk)
+        return f"It could not be sent: {_said(failure)}"
+    if error:
+        return error
+    Notification.objects.filter(pk=row.pk, state=NotificationState.WAITING).update(
+        state=NotificationState.SENT, sent_at=now, claimed_until=None, last_error=note[:ERROR_LENGTH]
+    )
+    logger.info("sent %s to %s: %s", row.kind, ", ".join(map(str, row.recipients)), row.subject)
+    return ""
+
+
+def _mail(row: Notification, *, now: datetime) -> tuple[str, str]:
+    """Mail each recipient that has not got it; return why it is to be tried again, and what else to tell.
+
+    The server says yes or no of each by itself, so that one wrong address keeps nobody else from being told
+    and nobody gets it twice. An address that is refused for good is not tried again once others have it.
+    """
+    if not mail_is_set():
+        return NO_MAIL_SERVER, ""
+    accepted = set(row.body.get("accepted", []))
+    left = [each for each in row.recipients if each not in accepted]
+    refused, for_good = [], True
+    connection: BaseEmailBackend = get_connection(fail_silently=False)
+    connection.open()
+    try:
+        for recipient in left:
+            try:
+                _message(row, recipient, connection, now=now).send()
+            except SMTPException as error:
+                refused.append(f"{recipient}: {_said(error)}")
+                for_good = for_good and _is_for_good(error)
+                continue
+            accepted.add(recipient)
+            if len(left) > 1:
+                row.body = {**row.body, "accepted": sorted(accepted)}
+                Notification.objects.filter(pk=row.pk).update(body=row.body)
+    finally:
+        connection.close()
+    words = f"The mail server refused {'; '.join(refused)}" if refused else ""
+    return ("", words) if accepted and for_good else (words, "")
+
+
+def _is_for_good(error: SMTPException) -> bool:
+    """Say whether a server refused an address and will do so again: its code begins with 5."""
+    if not isinstance(error, SMTPRecipientsRefused):
+        return False
+    return all(code >= 500 for code, _ in error.recipients.values())
+
+
+class _Message(EmailMultiAlternatives):
+    """A mail that names all who get it, and goes to one of them."""
+
+    envelope: str = ""
+
+    def recipients(self) -> list[str]:
+        """Return to whom this copy goes."""
+        return [self.envelope]
+
+
+def _message(
+    row: Notification, recipient: str, connection: BaseEmailBackend, *, now: datetime
+) -> EmailMultiAlternatives:
+    text, html = row.text, row.html
+    if note := _lateness(row, now=now):
+        text, html = mails.with_lateness(text, html, note=note)
+    headers = {
+        "Message-ID": row.message_id,
+        "Date": format_datetime(now),
+        # Asks for no holiday reply: RFC 3834.
+        "Auto-Submitted": "auto-generated",
+        "X-Auto-Response-Suppress": "All",
+    }
+    if references := row.body.get("references"):
+        headers["References"] = headers["In-Reply-To"] = references
+    message = _Message(
+        subject=row.subject, body=text, to=list(row.recipients), connection=connection, headers=headers
+    )
+    message.envelope = recipient
+    message.attach_alternative(html, "text/html")
+    return message
+
+
+def _lateness(row: Notification, *, now: datetime) -> str:
+    late = now - row.created_at
+    if late < LATE_AFTER:
+        return ""
+    at = alert_words.clock(row.created_at, now=now)
+    words = alert_words.duration(late.total_seconds())
+    return f"This comes {words} late: it could not be sent before. Its figures are those of {at} UTC."
+
+
+def _late_body(row: Notification, *, now: datetime) -> dict[str, object]:
+    note = _lateness(row, now=now)
+    return {**row.body, "text": f"{row.body['text']}\n{note}"} if note else dict(row.body)
+
+
+def _put_off(
+    row: Notification, error: str, *, uniform: Callable[[float, float], float], now: datetime
+) -> bool:
+    """Give a row back to be tried later, or give it up; return which."""
+    is_over = now - row.created_at >= GIVE_UP_AFTER or error == NO_MAIL_SERVER
+    wait = backoff.delay(
+        row.attempts, base=BASE_SECONDS, factor=2.0, cap=CAP_SECONDS, uniform=uniform, at_least=1.0
+    )
+    values: dict[str, object] = {"last_error": error[:ERROR_LENGTH], "claimed_until": None}
+    if is_over:
+        values["state"] = NotificationState.GAVE_UP
+    else:
+        values["due_at"] = now + timedelta(seconds=wait)
+    Notification.objects.filter(pk=row.pk, state=NotificationState.WAITING).update(**values)
+    logger.error(
+        "notification %s (%s) was not sent%s: %s",
+        row.pk,
+        row.subject,
+        ", and is given up" if is_over else "",
+        error,
+    )
+    return is_over
+
+
+def _said(error: Exception) -> str:
+    """Say an error in one line. smtplib raises tuples of codes and bytes."""
+    text = str(error) or type(error).__name__
+    return clean_line(text, limit=500)
