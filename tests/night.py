@@ -211,7 +211,7 @@ BUGS = (
 def seed(*, now: datetime) -> dict[str, int]:
     """Fill the database; returns how many rows of what. The same ``now`` gives the same night."""
     from jobs.models import DeadLetter, Death, FailureGroup, LetterMessage
-    from tests import night_ledgers
+    from tests import night_alerts, night_ledgers
 
     chance = random.Random(312)
     people = _people()
@@ -241,6 +241,7 @@ def seed(*, now: datetime) -> dict[str, int]:
     )
     _operations(letters, people, now)
     night_ledgers.seed(letters, now=now)
+    night_alerts.seed(now=now)
     return {"groups": len(groups), "letters": len(letters)}
 
 

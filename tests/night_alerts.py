@@ -30,6 +30,11 @@ def seed(*, now: datetime) -> None:
     lost = _rule(AlertKind.WORKER_LOST, "A worker was lost", window_minutes=60)
     AlertRule.objects.update(evaluated_at=now - timedelta(seconds=3))
     began = now - timedelta(minutes=31)
+    details: Any = {
+        "since": began.isoformat(),
+        "sentence": "533 jobs died within 5 minutes, and 1,040 dead letters waited in all.",
+        "letters": f"state:any since:{began:%Y-%m-%dT%H:%M}Z",
+    }
     firing = Alert.objects.create(
         rule=growing,
         state=AlertState.FIRING,
@@ -40,11 +45,7 @@ def seed(*, now: datetime) -> None:
         peak=129,
         before=4,
         measured_at=now - timedelta(seconds=3),
-        details={
-            "since": began.isoformat(),
-            "sentence": "533 jobs died within 5 minutes, and 1,040 dead letters waited in all.",
-            "letters": f"state:any since:{began:%Y-%m-%dT%H:%M}Z",
-        },
+        details=details,
     )
     _notification(
         firing,
@@ -107,6 +108,7 @@ def _alert(
     from jobs.models import Alert
 
     began = now - timedelta(minutes=minutes)
+    details: Any = {"letters": letters} if letters else {}
     is_over = state == AlertState.RESOLVED
     return Alert.objects.create(
         rule=rule,
@@ -118,7 +120,7 @@ def _alert(
         value=0 if is_over else value,
         peak=value,
         measured_at=now - timedelta(seconds=3),
-        details={"letters": letters} if letters else {},
+        details=details,
     )
 
 

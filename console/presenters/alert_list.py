@@ -136,19 +136,21 @@ def row_of(alert: Alert, *, now: datetime) -> AlertRow:
 def rows_of(told: Sequence[OpenAlert], *, now: datetime) -> list[AlertRow]:
     """Add links and who was told; one query."""
     notifications: dict[int, list[Notification]] = {}
-    found = Notification.objects.filter(
-        alert__in=[each.alert.pk for each in told], kind=NotificationKind.FIRED
-    ).only("alert", "channel", "state", "recipients", "sent_at", "last_error")
+    # Alerts that fire together are told together, and the first of them holds that.
+    leads = [each.alert.lead_id or each.alert.pk for each in told]
+    found = Notification.objects.filter(alert__in=leads, kind=NotificationKind.FIRED).only(
+        "alert", "channel", "state", "recipients", "sent_at", "last_error"
+    )
     for each in found.order_by("pk"):
         notifications.setdefault(each.alert_id or 0, []).append(each)
     return [
         AlertRow(
             told=each,
-            told_words=told_words(each.alert, notifications.get(each.alert.pk, []), now=now),
+            told_words=told_words(each.alert, notifications.get(lead, []), now=now),
             letters_href=letters_href(each.letters_query),
             silence_href=silence_href(each.rule),
         )
-        for each in told
+        for each, lead in zip(told, leads, strict=True)
     ]
 
 

@@ -113,7 +113,9 @@ def find(alert_id: int) -> Alert | None:
 
 def read(alert: Alert, *, now: datetime) -> OneAlert:
     """Read the page of an alert. A fixed number of queries."""
-    told = list(alert.notifications.order_by("created_at", "pk")[:_MOST_NOTIFICATIONS])
+    # Alerts that fire together are told together, and the first of them holds that.
+    holder = alert.lead_id or alert.pk
+    told = list(Notification.objects.filter(alert=holder).order_by("created_at", "pk")[:_MOST_NOTIFICATIONS])
     until = alert.resolved_at or now
     silences = [
         each
@@ -156,8 +158,7 @@ def _tiles(alert: Alert, row: AlertRow, *, now: datetime) -> list[Tile]:
     if kind.unit is Unit.WORKERS:
         return tiles
     if alert.resolved_at is None:
-        figure, unit = _figure(alert.rule, alert.value)
-        tiles.append(Tile("Now", figure, unit, "measured", alert.measured_at))
+        tiles.append(Tile("Now", told.figure or "no data", told.unit, "measured", alert.measured_at))
     figure, unit = _figure(alert.rule, alert.peak)
     tiles.append(Tile("Highest", figure, unit, "so far" if alert.resolved_at is None else "while it lasted"))
     if kind.has_threshold:
@@ -214,7 +215,17 @@ def _life(
         entries.append(Entry(alert.recovering_since, "hourglass", "amber", "Recovering", text))
     if alert.resolved_at is not None:
         lasted = times.span((alert.resolved_at - alert.began_at).total_seconds())
-        entries.append(Entry(alert.resolved_at, "done", "green", "Recovered", f"after {lasted}"))
+        because = visible(str(alert.details.get("ended_because") or ""), keep="")
+        because = f": {because}" if because else ""
+        entries.append(
+            Entry(
+                alert.resolved_at,
+                "done",
+                "green",
+                "Ended" if because else "Recovered",
+                f"after {lasted}{because}",
+            )
+        )
     # The order in which they are written here decides between two of the same moment.
     return sorted(entries, key=lambda entry: entry.at)
 
