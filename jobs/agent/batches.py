@@ -32,11 +32,9 @@ LAST_BUCKET = math.ceil(math.log(MOST_SECONDS) / _LOG_GAMMA)
 
 def bucket_of(seconds: float) -> int:
     """Return the bucket of a duration, as ``core.histograms.bucket_of`` does."""
-    if not seconds >= LEAST_SECONDS:
-        return ZERO_BUCKET
-    return min(
-        max(math.ceil(math.log(min(seconds, MOST_SECONDS)) / _LOG_GAMMA), ZERO_BUCKET + 1), LAST_BUCKET
-    )
+    if LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        return math.ceil(math.log(seconds) / _LOG_GAMMA)
+    return LAST_BUCKET if seconds > MOST_SECONDS else ZERO_BUCKET
 
 
 @dataclass(slots=True)
@@ -125,12 +123,18 @@ class BatchError(ValueError):
     """Bytes that are no batch."""
 
 
-def encode(batch: Batch) -> bytes:
-    """Write a batch as compressed JSON; records become lists, in the order of their fields."""
+def encode(batch: Batch, *, rows: list[tuple[Any, ...]] | None = None) -> bytes:
+    """Write a batch as compressed JSON; records become lists, in the order of their fields.
+
+    ``rows`` are finished runs in that form already, in the place of ``batch.runs``: an agent that makes
+    objects of them first takes a third longer.
+    """
     values = {name: getattr(batch, name) for name in _BATCH_FIELDS}
     for name, kind in _LISTS.items():
         fields = _FIELDS[kind]
         values[name] = [[getattr(row, each) for each in fields] for row in getattr(batch, name)]
+    if rows is not None:
+        values["runs"] = rows
     values["v"] = VERSION
     return zlib.compress(json.dumps(values, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
 
@@ -177,12 +181,14 @@ def _histogram(value: Any) -> dict[int, int]:
 
 
 def _check(batch: Batch) -> None:
-    for holder in (batch, *batch.cells, *batch.runs, *batch.running):
-        for name, allowed in _KINDS[type(holder)]:
-            value = getattr(holder, name)
-            if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-                raise BatchError(f"{name} is {type(value).__name__}")
-            if isinstance(value, float) and not math.isfinite(value):
+    # By column: a collector reads 20,000 records a second, each with 13 fields.
+    for holders in ([batch], batch.cells, batch.runs, batch.running):
+        for name, allowed in _KINDS[type(holders[0])] if holders else ():
+            column = [getattr(holder, name) for holder in holders]
+            # Types as JSON makes them: a bool is no int here.
+            if wrong := set(map(type, column)) - allowed:
+                raise BatchError(f"{name} is {min(each.__name__ for each in wrong)}")
+            if float in allowed and not all(map(math.isfinite, (v for v in column if type(v) is float))):
                 raise BatchError(f"{name} is not finite")
     if not batch.boot_id or batch.sequence < 1:
         raise BatchError("it has no boot id or no sequence")
@@ -192,37 +198,33 @@ def _check(batch: Batch) -> None:
 
 
 def _check_counts(batch: Batch) -> None:
-    for counts in _counts(batch):
-        if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in counts.values()):
-            raise BatchError("a count is not a whole number from zero on")
-    for cell in batch.cells:
-        if any(getattr(cell, name) < 0 for name in ("received", "dropped", *OUTCOMES)):
+    histograms = [histogram for cell in batch.cells for histogram in (cell.latency, cell.runtime)]
+    mappings: list[dict[Any, int]] = [batch.held, batch.reserved, *histograms]
+    counts = [n for mapping in mappings for n in mapping.values()]
+    if set(map(type, counts)) - {int} or min(counts, default=0) < 0:
+        raise BatchError("a count is not a whole number from zero on")
+    for name in ("received", "dropped", *OUTCOMES):
+        if min((getattr(cell, name) for cell in batch.cells), default=0) < 0:
             raise BatchError("a count is below zero")
-        if any(not ZERO_BUCKET <= bucket <= LAST_BUCKET for bucket in (*cell.latency, *cell.runtime)):
-            raise BatchError("a bucket is out of range")
-
-
-def _counts(batch: Batch) -> list[dict[Any, int]]:
-    counts: list[dict[Any, int]] = [batch.held, batch.reserved]
-    for cell in batch.cells:
-        counts += [cell.latency, cell.runtime]
-    return counts
+    buckets = [bucket for histogram in histograms for bucket in histogram]
+    if buckets and not ZERO_BUCKET <= min(buckets) <= max(buckets) <= LAST_BUCKET:
+        raise BatchError("a bucket is out of range")
 
 
 _LISTS: dict[str, type[Any]] = {"running": RunningJob, "cells": Cell, "runs": FinishedRun}
 _BATCH_FIELDS = tuple(each.name for each in dataclasses.fields(Batch))
 _FIELDS = {kind: tuple(each.name for each in dataclasses.fields(kind)) for kind in _LISTS.values()}
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "float": (float, int),
-    "float | None": (float, int, type(None)),
-    "int | None": (int, type(None)),
+_TYPES: dict[str, set[type]] = {
+    "str": {str},
+    "int": {int},
+    "bool": {bool},
+    "float": {float, int},
+    "float | None": {float, int, type(None)},
+    "int | None": {int, type(None)},
 }
-_KINDS: dict[type[Any], list[tuple[str, tuple[type, ...]]]] = {
+_KINDS: dict[type[Any], list[tuple[str, set[type]]]] = {
     kind: [
-        (each.name, _TYPES.get(str(each.type), (dict,) if "dict" in str(each.type) else (list,)))
+        (each.name, _TYPES.get(str(each.type), {dict} if "dict" in str(each.type) else {list}))
         for each in dataclasses.fields(kind)
     ]
     for kind in (Batch, Cell, FinishedRun, RunningJob)

@@ -29,7 +29,10 @@ class Cells:
     ) -> Cell:
         """Count an attempt that ended, and return its cell."""
         cell = self._cell(at, task, queue)
-        setattr(cell, outcome, getattr(cell, outcome) + 1)
+        if outcome == "done":
+            cell.done += 1
+        else:
+            setattr(cell, outcome, getattr(cell, outcome) + 1)
         if latency is not None:
             cell.latency_sum += latency
             bucket = bucket_of(latency)

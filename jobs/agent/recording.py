@@ -7,11 +7,11 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from . import load, messages
-from .batches import Batch, FinishedRun, RunningJob, encode
+from .batches import Batch, RunningJob, encode
 from .counting import Cells
 from .sender import BrokerAway, Sender
 from .settings import AgentSettings
@@ -56,10 +56,10 @@ class Recorder:
         self._clock = clock
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        # (at, task, queue) of what was received, and with eleven values more of what ended.
+        # (at, task, queue) of what was received, and of what ended the values of a FinishedRun.
         self._events: deque[tuple[Any, ...]] = deque()
         self._cells = Cells()
-        self._runs: list[FinishedRun] = []
+        self._runs: list[tuple[Any, ...]] = []
         self._dropped = 0
         self._has_news = True
         self._unsure: bytes | None = None
@@ -96,21 +96,32 @@ class Recorder:
         """Keep how an attempt ended; ``runtime`` is what the child measured, if it did."""
         try:
             now = self._clock()
-            headers = messages.headers_of(request.message)
-            published, started = messages.published_at(headers), request.time_start
+            published = messages.published_at(messages.headers_of(request._message))
+            started = request.time_start
             latency = None
             if started is not None:
                 if published is not None:
                     eta = request._eta
                     due = published if eta is None else max(published, eta.timestamp())
-                    latency = max(0.0, started - due)
-                runtime = max(0.0, now - started) if runtime is None else runtime
+                    latency = started - due if started > due else 0.0
+                if runtime is None:
+                    runtime = max(0.0, now - started)
+            name = messages.name
             self._events.append(
                 (
-                    *(now, messages.name(request.task.name), request.jobs_queue, outcome, latency, runtime),
-                    *(messages.name(request.id), _attempt(request.request_dict.get("retries"))),
-                    messages.name(request.jobs_publication),
-                    *(messages.name(request.root_id), published, started, messages.name(error_type)),
+                    name(request.id),
+                    request.jobs_task,
+                    request.jobs_queue,
+                    outcome,
+                    _attempt(request._request_dict.get("retries")),
+                    request.jobs_publication,
+                    name(request._root_id),
+                    published,
+                    started,
+                    now,
+                    latency,
+                    runtime,
+                    name(error_type),
                 )
             )
         except Exception:
@@ -127,8 +138,8 @@ class Recorder:
         self._events.append((now, name, queue))
         self._events.append(
             (
-                *(now, name, queue, "dead", None, None, messages.name(task_id), 0),
-                *(messages.name(publication_id), "", published_at, None, ""),
+                *(messages.name(task_id), name, queue, "dead", 0, messages.name(publication_id), ""),
+                *(published_at, None, now, None, None, ""),
             )
         )
 
@@ -154,25 +165,22 @@ class Recorder:
         return 4 * self._settings.timeout_seconds if is_goodbye else -1
 
     def _absorb(self) -> None:
-        events = self._events
+        events, cells, runs = self._events, self._cells, self._runs
+        share, room = self._settings.history_sample, 0 if self._is_over_cap else MOST_RECORDS
         for _ in range(len(events)):
             event = events.popleft()
             if len(event) == 3:
-                self._cells.receive(*event)
+                cells.receive(*event)
                 continue
-            cell = self._cells.end(*event[:6])
-            outcome = event[3]
-            if outcome == "done" and not self._is_sampled():
+            _, task, queue, outcome, _, _, _, _, _, at, latency, runtime, _ = event
+            cell = cells.end(at, task, queue, outcome, latency, runtime)
+            if share < 1 and outcome == "done" and random.random() >= share:  # noqa: S311 (a sample, no secret)
                 continue
-            if self._is_over_cap or len(self._runs) >= MOST_RECORDS:
+            if len(runs) < room:
+                runs.append(event)
+            else:
                 cell.dropped += 1
                 self._dropped += 1
-                continue
-            self._runs.append(_run(event))
-
-    def _is_sampled(self) -> bool:
-        share = self._settings.history_sample
-        return share >= 1 or random.random() < share  # noqa: S311 (a sample, no secret)
 
     def _send_due(self, *, is_goodbye: bool) -> None:
         now = self._monotonic()
@@ -216,8 +224,8 @@ class Recorder:
         return not self._is_over_cap
 
     def _drop_records(self) -> None:
-        for run in self._runs:
-            self._cells.drop(run.finished_at, run.task, run.queue)
+        for _, task, queue, _, _, _, _, _, _, at, *_ in self._runs:
+            self._cells.drop(at, task, queue)
         self._dropped += len(self._runs)
         self._runs = []
 
@@ -228,11 +236,11 @@ class Recorder:
         if consumer is not None:
             self._describe(batch, consumer)
         batch.cells = self._cells.take()
-        batch.runs, self._runs = self._runs[:MOST_RECORDS_IN_BATCH], self._runs[MOST_RECORDS_IN_BATCH:]
+        runs, self._runs = self._runs[:MOST_RECORDS_IN_BATCH], self._runs[MOST_RECORDS_IN_BATCH:]
         batch.dropped, self._dropped = self._dropped, 0
         batch.sequence += 1
         try:
-            return encode(batch)
+            return encode(batch, rows=runs)
         except Exception:
             batch.sequence -= 1  # there is no gap
             raise
@@ -264,10 +272,10 @@ class Recorder:
         letter, item = messages.replay_of(headers)
         return RunningJob(
             task_id=messages.name(request.id),
-            task=messages.name(request.task.name),
+            task=request.jobs_task,
             queue=request.jobs_queue,
             attempt=_attempt(request.request_dict.get("retries")),
-            publication_id=messages.name(request.jobs_publication),
+            publication_id=request.jobs_publication,
             root_id=messages.name(request.root_id),
             published_at=messages.published_at(headers),
             started_at=now if request.time_start is None else request.time_start,
@@ -284,37 +292,6 @@ class Recorder:
 
 
 def _attempt(retries: Any) -> int:
+    if retries == 0:
+        return 0
     return min(max(messages.whole(retries) or 0, 0), _MOST_ATTEMPT)
-
-
-def _run(event: Sequence[Any]) -> FinishedRun:
-    (
-        at,
-        task,
-        queue,
-        outcome,
-        latency,
-        runtime,
-        task_id,
-        attempt,
-        publication,
-        root,
-        published,
-        started,
-        error,
-    ) = event
-    return FinishedRun(
-        task_id=task_id,
-        task=task,
-        queue=queue,
-        outcome=outcome,
-        attempt=attempt,
-        publication_id=publication,
-        root_id=root,
-        published_at=published,
-        started_at=started,
-        finished_at=at,
-        latency=latency,
-        runtime=runtime,
-        error_type=error,
-    )

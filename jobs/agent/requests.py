@@ -58,6 +58,7 @@ class CapturingRequest(Request):
     _jobs_success: Any = _UNKNOWN
     _jobs_is_replay = False
     # For recording.py: where it came from, which publication it is, and whether its end was counted.
+    jobs_task = ""
     jobs_queue = ""
     jobs_publication = ""
     jobs_is_recorded = False
@@ -94,9 +95,10 @@ class CapturingRequest(Request):
             raise InvalidTaskError(problem)
         agent = self.jobs_agent
         if agent.recorder is not None:
+            self.jobs_task = messages.name(self._task.name)
             self.jobs_queue = messages.name(agent.queue_of(message))
-            self.jobs_publication = agent.publication_of(self)
-            agent.recorder.receive(messages.name(self.task.name), self.jobs_queue)
+            self.jobs_publication = messages.name(agent.publication_of(self))
+            agent.recorder.receive(self.jobs_task, self.jobs_queue)
 
     # Endings
 
