@@ -12,7 +12,7 @@ from jobs import conf
 
 def letters(query: str) -> str:
     """Return the address of the dead letters that a search finds."""
-    return _page("dead-letters/", f"q={quote(query, safe=': ').replace(' ', '+')}")
+    return _page("dead-letters/", f"q={quote(query, safe=':, ').replace(' ', '+')}")
 
 
 def alert(alert_id: int) -> str:

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 # A rule that has an alert for each queue, group or worker collects for so long what begins after it has
 # told of one: an outage of ten queues is two mails, not ten.
 COLLECT = timedelta(minutes=5)
+# What these fire for while dead letters grow is told by that alert already: one outage, one mail.
+COVERED = frozenset({AlertKind.GROUP_FAILING, AlertKind.FAILURE_RATE})
 TROUBLE_LENGTH = 500
 _FIELDS = (
     *("state", "lead", "began_at", "fired_at", "recovering_since", "resolved_at", "value", "peak", "before"),
@@ -56,6 +58,25 @@ class _Changes:
     forgotten: list[Alert] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptBack:
+    """What keeps people from being told: a silence, or for what begins that another alert tells it."""
+
+    silenced_until: datetime | None = None
+    covered_by: str = ""
+
+    @property
+    def by_silence(self) -> str:
+        if self.silenced_until is None:
+            return ""
+        return f"Not sent: silenced until {self.silenced_until:%Y-%m-%d %H:%M} UTC."
+
+    @property
+    def at_begin(self) -> str:
+        covered = f"Not sent: “{self.covered_by}” tells of the same dead letters." if self.covered_by else ""
+        return self.by_silence or covered
+
+
 def evaluate(*, now: datetime) -> Evaluated:
     """Judge all enabled rules once. Opens one transaction, after everything was measured."""
     measured_rules = list(AlertRule.objects.filter(is_enabled=True).order_by("pk"))
@@ -82,16 +103,32 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
     ended = _ended(rules, now=now)
     silenced = silences.until_by_rule(now=now)
     total = Evaluated(rules=len(rules))
-    for rule in rules:
+    growing: list[AlertRule] = []
+    # Growth first, since it covers what others fire for.
+    for rule in sorted(rules, key=lambda each: (each.kind != AlertKind.LETTERS_GROWING, each.pk)):
         until = silences.silenced_until(rule.pk, silenced)
         changes = _judge_rule(rule, by_rule[rule.pk], measured[rule.pk], ended, now=now)
-        _write(changes, by_rule[rule.pk], silenced_until=until, now=now)
+        _write(changes, by_rule[rule.pk], _KeptBack(until, _covering(rule, growing)), now=now)
+        if rule.kind == AlertKind.LETTERS_GROWING and any(
+            alert.state == AlertState.FIRING for alert in changes.changed
+        ):
+            growing.append(rule)
         total.fired += len(changes.fired)
         total.reminded += len(changes.reminded)
         total.resolved += len(changes.resolved)
         total.forgotten += len(changes.forgotten)
     _note_evaluation(rules, measured, now=now)
     return total
+
+
+def _covering(rule: AlertRule, growing: Sequence[AlertRule]) -> str:
+    """Return the name of a rule that fires for growing letters of all that ``rule`` watches, or ""."""
+    if rule.kind not in COVERED:
+        return ""
+    return next(
+        (each.name for each in growing if each.task in {"", rule.task} and each.queue in {"", rule.queue}),
+        "",
+    )
 
 
 def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[tuple[int, str], datetime]:
@@ -210,9 +247,7 @@ def _take_over(alert: Alert, standing: Standing, measurement: Measurement) -> No
     alert.details = details
 
 
-def _write(
-    changes: _Changes, open_alerts: Sequence[Alert], *, silenced_until: datetime | None, now: datetime
-) -> None:
+def _write(changes: _Changes, open_alerts: Sequence[Alert], kept_back: _KeptBack, *, now: datetime) -> None:
     """Write the alerts of a rule and what is to be told of them."""
     for alert in changes.forgotten:
         alert.delete()
@@ -220,21 +255,21 @@ def _write(
     for alert in made:
         alert.save()
     if changes.fired:
-        _tell_fired(changes.fired, silenced_until=silenced_until, now=now)
+        _tell_fired(changes.fired, kept_back, now=now)
     firing = [alert for alert in open_alerts if alert.state == AlertState.FIRING and alert.pk is not None]
-    _tell_reminders(changes, firing, silenced_until=silenced_until, now=now)
+    _tell_reminders(changes, firing, kept_back, now=now)
     if changes.resolved:
-        _tell_recovered(changes.resolved, firing, silenced_until=silenced_until, now=now)
+        _tell_recovered(changes.resolved, firing, kept_back, now=now)
     # One that has just been made and only waits is as it was saved.
     if rows := [alert for alert in changes.changed if alert not in made or alert in changes.fired]:
         Alert.objects.bulk_update(rows, _FIELDS, batch_size=100)
 
 
-def _tell_fired(fired: list[Alert], *, silenced_until: datetime | None, now: datetime) -> None:
+def _tell_fired(fired: list[Alert], kept_back: _KeptBack, *, now: datetime) -> None:
     """Tell of those that fire together; the one with the highest value leads."""
     fired.sort(key=lambda alert: (-(alert.value or 0), alert.subject))
     lead = fired[0]
-    story = telling.tell(NotificationKind.FIRED, fired, silenced_until=silenced_until, now=now)
+    story = telling.tell(NotificationKind.FIRED, fired, kept_back=kept_back.at_begin, now=now)
     for alert in fired:
         alert.lead = None if alert is lead else lead
         alert.before = story.before
@@ -243,17 +278,17 @@ def _tell_fired(fired: list[Alert], *, silenced_until: datetime | None, now: dat
             "headline": story.headline,
             "sentence": story.sentences,
             "letters": story.letters_query,
-            "silenced": silenced_until is not None,
+            "silenced": bool(kept_back.by_silence),
         }
         logger.warning("alert %s fires: %s", alert.pk, story.headline, extra={"rule": alert.rule_id})
 
 
 def _tell_reminders(
-    changes: _Changes, firing: Sequence[Alert], *, silenced_until: datetime | None, now: datetime
+    changes: _Changes, firing: Sequence[Alert], kept_back: _KeptBack, *, now: datetime
 ) -> None:
     """Remind of what still fires, once for those that were told together; and tell what a silence kept back."""
     due = {_lead_id(alert): alert for alert in changes.reminded}
-    if silenced_until is None:
+    if not kept_back.by_silence:
         for alert in firing:
             if (
                 alert.details.get("silenced")
@@ -270,17 +305,19 @@ def _tell_reminders(
         if lead not in changes.reminded or not number:
             number += 1
         bundle.sort(key=lambda alert: alert is not lead)
-        telling.tell(NotificationKind.REMINDER, bundle, number=number, silenced_until=silenced_until, now=now)
+        telling.tell(
+            NotificationKind.REMINDER, bundle, number=number, kept_back=kept_back.by_silence, now=now
+        )
         for alert in bundle:
             alert.reminders, alert.told_at = number, now
-            if silenced_until is None:
+            if not kept_back.by_silence:
                 alert.details = {**alert.details, "silenced": False}
             if alert not in changes.changed:
                 changes.changed.append(alert)
 
 
 def _tell_recovered(
-    resolved: Sequence[Alert], firing: Sequence[Alert], *, silenced_until: datetime | None, now: datetime
+    resolved: Sequence[Alert], firing: Sequence[Alert], kept_back: _KeptBack, *, now: datetime
 ) -> None:
     """Tell that it is over once all that were told together are."""
     still = {_lead_id(alert) for alert in firing}
@@ -290,7 +327,7 @@ def _tell_recovered(
         # What was judged just now is newer than its row.
         bundle = [here.get(alert.pk, alert) for alert in told]
         bundle.sort(key=lambda alert: (alert.pk != lead_id, alert.subject))
-        story = telling.tell(NotificationKind.RECOVERED, bundle, silenced_until=silenced_until, now=now)
+        story = telling.tell(NotificationKind.RECOVERED, bundle, kept_back=kept_back.by_silence, now=now)
         for alert in bundle:
             if alert.pk in here:
                 alert.details = {**alert.details, "letters": story.letters_query, "ended": story.sentences}

@@ -200,7 +200,7 @@ def _firing_table(span: Span, *, now: datetime) -> Table | None:
         shown.append(Row(error, rest, where, (GROUP_WORDS[GroupState(row.group.state)], f"{row.letters:,}")))
     if others := rows[MOST_ROWS:]:
         shown.append(Row("", _others(others), "", ("", f"{sum(row.letters for row in others):,}")))
-    return Table(("Group", "State", "Died"), tuple(shown))
+    return Table(("Group", "State", "Died"), tuple(shown), words=(1,))
 
 
 def _recovered_table(span: Span, *, now: datetime) -> Table | None:

@@ -50,7 +50,10 @@ def died(*, since: datetime, until: datetime, task: str = "", queue: str = "") -
 
 
 def growth(*, window: timedelta, limit: float, task: str = "", queue: str = "", now: datetime) -> Growth:
-    """Measure how many jobs died a minute over the window, and since when more than ``limit``. One query."""
+    """Measure how many jobs died a minute over the window, and since when more than ``limit``.
+
+    One query, and a second one where it is more.
+    """
     # What died this instant counts too.
     end = now + timedelta(microseconds=1)
     step = window / BUCKETS
@@ -61,9 +64,11 @@ def growth(*, window: timedelta, limit: float, task: str = "", queue: str = "", 
     for bucket, number in counted_by_bucket(rows, bounds):
         counts[bucket] = number
     begin = onset(counts, expected=limit * step.total_seconds() / 60)
-    since = bounds[begin]
+    since, average = bounds[begin], sum(counts) / (window.total_seconds() / 60)
+    if average > limit:
+        since = counted.filter(died_at__gte=since).aggregate(first=Min("died_at"))["first"] or since
     return Growth(
-        average=sum(counts) / (window.total_seconds() / 60),
+        average=average,
         current=_per_minute(sum(counts[begin:]), now - since),
         since=since,
     )

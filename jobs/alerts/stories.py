@@ -47,10 +47,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose columns after the first stand right."""
+    """A table. Numbers and times stand right; words such as a state, at ``words``, stand left."""
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    words: tuple[int, ...] = ()
 
 
 # Text, and whether it is the fact that the eye looks for.

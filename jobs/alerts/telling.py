@@ -28,13 +28,13 @@ def tell(
     bundle: Sequence[Alert],
     *,
     number: int = 0,
-    silenced_until: datetime | None,
+    kept_back: str = "",
     now: datetime,
 ) -> Story:
     """Write the notifications of alerts that changed together; the first of them holds these.
 
-    Call it within the transaction that changes the alerts. Silenced ones are kept and not sent. Returns the
-    story, of which the alert's row keeps some.
+    Call it within the transaction that changes the alerts. With ``kept_back``, the reason, they are kept and not
+    sent. Returns the story, of which the alert's row keeps some.
     """
     lead = bundle[0]
     story = story_of(kind, bundle, now=now)
@@ -42,12 +42,11 @@ def tell(
         row = _notification(lead.rule, story, channel, alert=lead, kind=kind, number=number, now=now)
         if kind is NotificationKind.RECOVERED and (note := _untold(lead, channel, now=now)):
             mails.say_first(row, note)
-        if silenced_until is not None:
-            row.state = NotificationState.SILENCED
-            row.last_error = f"Not sent: silenced until {silenced_until:%Y-%m-%d %H:%M} UTC."
+        if kept_back:
+            row.state, row.last_error = NotificationState.SILENCED, kept_back
         elif kind is NotificationKind.RECOVERED and not _was_told(lead):
             row.state = NotificationState.SILENCED
-            row.last_error = "Not sent: that it fired was silenced, so nobody waits for this."
+            row.last_error = "Not sent: nobody was told that it fired."
         row.save()
     return story
 

@@ -89,6 +89,7 @@ KINDS: dict[AlertKind, Kind] = dict(
             "task queue threshold window_minutes",
             threshold=10,
             window_minutes=30,
+            hold_seconds=120,
             cool_down_seconds=3600,
             severity=Severity.WARNING,
         ),

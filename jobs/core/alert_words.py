@@ -25,8 +25,8 @@ class RuleWords:
 
 
 def number(value: float) -> str:
-    """Write a number with at most one decimal, and none from 100 on: "4", "3.3", "1,040"."""
-    if abs(value) >= 100 or value == int(value):
+    """Write a number with one decimal below 10: "4", "3.3", "97", "1,040"."""
+    if abs(value) >= 10 or value == int(value):
         return f"{round(value):,}"
     return f"{value:.1f}".removesuffix(".0")
 
@@ -38,10 +38,11 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest and minutes < 5 else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
+    if whole < 120:
+        return f"1 min {whole - 60} s" if whole > 60 else "1 min"
+    if whole < 3_570:
+        return f"{round(whole / 60)} min"
+    hours, minutes = divmod(round(whole / 60), 60)
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{hours // 24} days"

@@ -22,6 +22,8 @@ RULES = (
         "severity": "warning",
         "threshold": 10,
         "window_minutes": 30,
+        # Of an outage dead letters grow within this, and that rule tells of it.
+        "hold_seconds": 120,
         "recovery_hold_seconds": 300,
         "cool_down_seconds": 3600,
     },
