@@ -24,7 +24,7 @@ from jobs.broker.redis_queues import RedisKeys
 
 
 class _Driver(Protocol):
-    def lift(self, limit: int) -> int: ...
+    def lift(self, limits: Sequence[int]) -> int: ...
     def take(self, limit: int) -> list[Taken]: ...
     def put_back(self, taken: Sequence[Taken]) -> None: ...
     def forget(self, taken: Sequence[Taken]) -> bool: ...
@@ -39,13 +39,14 @@ class Lifted:
         self._queue, self._name, self._until = queue, name, until
         self._driver: _Driver | None = None
 
-    def lift(self, limit: int) -> int:
-        """Take up to ``limit`` messages out of the queue, the oldest; return how many wait to be taken now.
+    def lift(self, limits: Sequence[int]) -> int:
+        """Take the oldest messages out of the queue; return how many wait to be taken now.
 
-        Once all of them are lifted, calling it again lifts nothing. Elsewhere than on Redis it only counts.
+        ``limits`` say how many of each of its lists, as ``Measured.sizes``. Calling it again lifts nothing more.
+        Elsewhere than on Redis it only counts.
         """
         with self._translated():
-            return self._connected().lift(limit)
+            return self._connected().lift(limits)
 
     def take(self, limit: int) -> list[Taken]:
         """Return the oldest of the messages; they stay until they are forgotten. Empty when there are none.
@@ -98,39 +99,28 @@ class _RedisLists:
         self._targets = [f"{keys.prefix}{name}.{number}" for number in range(len(self._sources))]
         self._seen: tuple[str, int] = ("", 0)
 
-    def lift(self, limit: int) -> int:
-        left = limit - self._left()
-        for source, target in zip(self._sources, self._targets, strict=True):
-            if self._client.exists(target):
-                continue
-            if left <= 0:
-                break
-            try:
-                self._client.renamenx(source, target)
-            except redis.exceptions.ResponseError as error:
-                if "no such key" in str(error):
-                    continue
-                raise
-            left -= self._client.llen(target)
-        self._put_back(limit)
+    def lift(self, limits: Sequence[int]) -> int:
+        for source, target, limit in zip(self._sources, self._targets, limits, strict=False):
+            if limit and not self._client.exists(target):
+                try:
+                    self._client.renamenx(source, target)
+                except redis.exceptions.ResponseError as error:
+                    # Workers were quicker.
+                    if "no such key" not in str(error):
+                        raise
+            self._put_back(source, target, limit)
         return self._left()
 
-    def _put_back(self, limit: int) -> None:
-        """Put back what came after the confirmation: the newest, of the lowest priority first."""
-        excess = self._left() - limit
-        for source, target in reversed(list(zip(self._sources, self._targets, strict=True))):
-            if excess <= 0:
-                return
-            number = min(excess, self._client.llen(target))
-            if not number:
-                continue
-            # The newest of a list is its first. On the queue they are the oldest now, and so the last.
-            items = self._client.lrange(target, 0, number - 1)
-            with self._client.pipeline(transaction=True) as pipeline:
-                pipeline.rpush(source, *items)
-                pipeline.ltrim(target, number, -1)
-                pipeline.execute()
-            excess -= number
+    def _put_back(self, source: str, target: str, limit: int) -> None:
+        """Put back what came after the confirmation: on the list again, where it is the oldest now."""
+        excess = self._client.llen(target) - limit
+        if excess <= 0:
+            return
+        items = self._client.lrange(target, 0, excess - 1)
+        with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.rpush(source, *items)
+            pipeline.ltrim(target, excess, -1)
+            pipeline.execute()
 
     def _left(self) -> int:
         with self._client.pipeline(transaction=False) as pipeline:
@@ -192,7 +182,7 @@ class _Unacknowledged:
         self._channel: Any = connection.channel()
         self._is_at_end = False
 
-    def lift(self, limit: int) -> int:
+    def lift(self, limits: Sequence[int]) -> int:
         try:
             declared = self._channel.queue_declare(self._queue, passive=True)
         except self._connection.channel_errors as error:
@@ -201,7 +191,7 @@ class _Unacknowledged:
             # Its queue was deleted, and the broker has closed the channel over the question.
             self._channel = self._connection.channel()
             return 0
-        return min(limit, int(declared.message_count))
+        return min(sum(limits), int(declared.message_count))
 
     def take(self, limit: int) -> list[Taken]:
         taken: list[Taken] = []

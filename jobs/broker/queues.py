@@ -34,6 +34,8 @@ class Measured:
     consumers: int | None = None
     waiting_since: float | None = None
     trouble: str = ""
+    # On Redis how many are on each of its lists, that of the highest priority first.
+    sizes: tuple[int, ...] = ()
 
 
 class _Driver(Protocol):

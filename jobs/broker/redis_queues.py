@@ -121,6 +121,7 @@ class RedisQueues:
                 unacknowledged=None if delivered is None else delivered[queue],
                 waiting_since=min((since for _, since, _ in found if since is not None), default=None),
                 trouble=next((trouble for _, _, trouble in found if trouble), ""),
+                sizes=tuple(max(size, 0) for size in sizes),
             )
         return measured
 

@@ -77,6 +77,7 @@ class Migration(migrations.Migration):
                 ('actor', models.CharField(max_length=255)),
                 ('why', models.CharField(blank=True, max_length=2000)),
                 ('expected', models.BigIntegerField()),
+                ('sizes', models.JSONField(default=list)),
                 ('taken', models.BigIntegerField(default=0)),
                 ('unacknowledged', models.BigIntegerField(blank=True, null=True)),
                 ('held_by_workers', models.BigIntegerField(blank=True, null=True)),

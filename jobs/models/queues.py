@@ -103,6 +103,8 @@ class QueueAction(models.Model):
     why = models.CharField(max_length=2000, blank=True)
     # How many waited when it was confirmed: what comes later stays.
     expected = models.BigIntegerField()
+    # Of which, on Redis, on each of its lists: priorities have lists of their own.
+    sizes = models.JSONField(default=list)
     # Archived and removed so far.
     taken = models.BigIntegerField(default=0)
     # What stayed when it was confirmed: delivered and not acknowledged, and waiting for its time in the memory of

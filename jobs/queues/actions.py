@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -158,6 +159,7 @@ def purge(queue: str, *, expected: int, actor: Actor, why: str, now: datetime) -
             actor=str(actor),
             why=reason,
             expected=min(expected, measured.ready),
+            sizes=_limited(measured.sizes or (measured.ready,), expected),
             unacknowledged=unacknowledged_of(consumers, queue) if unacknowledged is None else unacknowledged,
             held_by_workers=held_of(consumers, queue),
         )
@@ -186,6 +188,15 @@ def peek(queue: str, *, limit: int = 20) -> Peek:
             f"Cannot look at {limit} messages at once. Ask for at least 1 and at most {MOST_LOOKED_AT}."
         )
     return read_waiting(queue, limit=limit, timeout_seconds=BROKER_SECONDS)
+
+
+def _limited(sizes: Sequence[int], limit: int) -> list[int]:
+    """Return how many of each list are within the limit, in the order in which workers take from them."""
+    limits = []
+    for size in sizes:
+        limits.append(min(size, limit))
+        limit -= limits[-1]
+    return limits
 
 
 def _check_name(queue: str, verb: str) -> None:

@@ -90,7 +90,7 @@ class Purger:
             )
         lease.check()
         if action.state == QueueActionState.WAITING:
-            count = self._lifted.lift(action.expected)
+            count = self._lifted.lift(action.sizes)
             if count:
                 _begin(action, count, now=now, lease=lease)
             else:

@@ -24,7 +24,9 @@ def meter(broker: RedisServer):
     meter.close()
 
 
-@pytest.mark.parametrize("options", [{}, {"global_keyprefix": "shop:"}, {"priority_steps": [0, 5], "sep": ":"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"global_keyprefix": "shop:"}, {"priority_steps": [0, 5], "sep": ":"}]
+)
 def test_row_68_the_lists_of_all_priorities_are_one_queue(broker, settings, options):
     settings.BROKER_TRANSPORT_OPTIONS = options
     with publisher(broker.url, broker_transport_options=options) as app:
@@ -62,7 +64,9 @@ def test_a_message_with_an_eta_waits_from_its_eta_on(broker, meter):
 
 def test_the_age_is_unknown_where_the_publisher_has_no_agent(broker, meter):
     with connect() as connection, connection.Producer() as producer:
-        producer.publish([[], {}, {}], serializer="json", headers={"task": "a", "id": "b"}, routing_key="critical")
+        producer.publish(
+            [[], {}, {}], serializer="json", headers={"task": "a", "id": "b"}, routing_key="critical"
+        )
 
     measured = meter.measure(["critical"])["critical"]
 
