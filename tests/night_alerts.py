@@ -71,12 +71,12 @@ def seed(*, now: datetime) -> None:
         growing,
         AlertState.RESOLVED,
         now,
-        minutes=320,
-        lasted=44,
+        minutes=314,
+        lasted=22,
         value=31,
-        letters="task:charge_card state:any since:8h until:4h",
+        letters="task:charge_card state:any since:6h until:4h",
     )
-    for kind, minutes in ((NotificationKind.FIRED, 318), (NotificationKind.RECOVERED, 276)):
+    for kind, minutes in ((NotificationKind.FIRED, 314), (NotificationKind.RECOVERED, 292)):
         _notification(earlier, kind, at=now - timedelta(minutes=minutes), subject="Dead letters grow")
     Silence.objects.create(
         rule=lost,

@@ -13,7 +13,7 @@ from console.presenters import alert_chart, alert_list, alert_words
 from console.presenters.alert_list import AlertRow
 from console.presenters.plain import duration, visible
 from jobs import conf, search
-from jobs.alerts import recipients
+from jobs.alerts import reading, recipients, rules
 from jobs.core import alert_words as words
 from jobs.core import query as core_query
 from jobs.core.alert_kinds import Unit
@@ -83,6 +83,8 @@ class OneAlert:
     """What the page shows; ``row`` has headline, figures and links."""
 
     row: AlertRow
+    headline: str
+    sentence: str
     tiles: list[Tile]
     chart: NumberChart | None
     groups: list[search.GroupRow]
@@ -129,6 +131,8 @@ def read(alert: Alert, *, now: datetime) -> OneAlert:
     life = _life(alert, told, silences, now=now)
     return OneAlert(
         row=row,
+        headline=_headline(alert, row),
+        sentence=str(alert.details.get("ended") or row.told.sentence),
         tiles=_tiles(alert, row, now=now),
         chart=alert_chart.chart(alert, now=now),
         groups=groups[:SHOWN_GROUPS],
@@ -141,6 +145,14 @@ def read(alert: Alert, *, now: datetime) -> OneAlert:
         ways=ways(alert.rule),
         runbook_href=safe_href(alert.rule.runbook_url),
     )
+
+
+def _headline(alert: Alert, row: AlertRow) -> str:
+    """Say what is wrong; of one that is over that it is."""
+    if alert.state != AlertState.RESOLVED:
+        return row.told.headline
+    subjects = [reading.subject_of(alert)] if alert.subject else []
+    return words.recovered_headline(rules.words_of(alert.rule), subjects=subjects)
 
 
 def _groups(query: str, *, now: datetime) -> list[search.GroupRow]:

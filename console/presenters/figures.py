@@ -31,14 +31,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure with its unit, its change and one fact; ``why`` says why the figure is not known."""
+    """A figure with its unit, its change and one fact; ``title`` says more of the fact.
+
+    ``why`` says why the figure is not known, ``alarm`` what is wrong.
+    """
 
     name: str
     figure: str
     unit: str = ""
     change: Change = Change()
     fact: str = ""
-    href: str = ""
+    title: str = ""
     why: str = ""
     alarm: str = ""
 
@@ -118,6 +121,16 @@ def known_minutes(window: Window, series: Sequence[Figures | None], *, now: date
 def rate(number: int, minutes: float) -> float | None:
     """Return how many a minute; None when no minute is known."""
     return number / minutes if minutes else None
+
+
+def memory(number: int) -> str:
+    """Write bytes in three digits: "310 MB", "1.4 GB"."""
+    value = float(number)
+    for unit in ("bytes", "KB", "MB"):
+        if value < 1_000:
+            return f"{value:.0f} {unit}" if value >= 100 or unit == "bytes" else f"{value:.3g} {unit}"
+        value /= 1_000
+    return f"{value:,.0f} GB" if value >= 100 else f"{value:.3g} GB"
 
 
 def optional(value: float | None, words: Callable[[float], str]) -> str:

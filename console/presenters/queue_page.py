@@ -19,10 +19,12 @@ from jobs.metrics import letters, reading
 from jobs.metrics.reading import Figures
 from jobs.models import QueueAction, QueuePause
 from jobs.queues import reading as queues
+from jobs.queues.consumers import consumers_now, of_queue
 from jobs.queues.reading import DepthPoint, QueueNow
 
 TASKS_SHOWN = 50
 PURGES_SHOWN = 5
+_NAME_LIMIT = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
         now=known,
         pause=pause,
         tiles=[
-            *_depth_tiles(known, depths, why=queue_list.why_unknown(queue)),
+            *_depth_tiles(known, depths, _consuming(name, now), why=queue_list.why_unknown(queue)),
             *number_tiles(numbers, before, minutes=minutes, window=window),
         ],
         tasks=rows[:TASKS_SHOWN],
@@ -230,7 +232,7 @@ def number_tiles(numbers: Figures, before: Figures, *, minutes: float, window: W
                 difference=figures.points,
                 more_is="worse",
             ),
-            f"{numbers.dead:,} of {numbers.finished:,} finished died" if numbers.finished else "",
+            f"{numbers.dead:,} of {count_of(numbers.finished, 'job')}" if numbers.finished else "",
             why="" if numbers.finished else nothing,
         ),
         Tile(
@@ -267,12 +269,17 @@ def task_rows(now: dict[str, Figures], before: dict[str, Figures], *, minutes: f
     return rows
 
 
-def _depth_tiles(queue: QueueNow | None, depths: list[DepthPoint | None], *, why: str) -> list[Tile]:
+def _depth_tiles(
+    queue: QueueNow | None, depths: list[DepthPoint | None], hostnames: list[str], *, why: str
+) -> list[Tile]:
     ready = queue.ready if queue is not None else None
     first = next((each.ready for each in depths if each is not None and each.ready is not None), None)
     oldest = queue.oldest_age_seconds if queue is not None else None
     held, unacknowledged = queue_list.held_sum(queue), queue.unacknowledged if queue is not None else None
     consumers = queue.consumers if queue is not None else None
+    consuming = [visible(each[:_NAME_LIMIT], keep="") for each in hostnames]
+    more = f" and {len(consuming) - 1:,} more" if len(consuming) > 1 else ""
+    by = f"{consuming[0]}{more}" if consuming else ""
     return [
         Tile(
             "Waiting",
@@ -298,10 +305,15 @@ def _depth_tiles(queue: QueueNow | None, depths: list[DepthPoint | None], *, why
             "Consumers",
             figures.optional(consumers, figures.count),
             "",
-            fact="paused" if queue is not None and queue.is_paused else "",
+            fact="paused" if queue is not None and queue.is_paused else by,
+            title="Of these is known that they consume from it: " + ", ".join(consuming) if consuming else "",
             why=why if consumers is None else "",
         ),
     ]
+
+
+def _consuming(name: str, now: datetime) -> list[str]:
+    return [each.hostname for each in of_queue(consumers_now(now=now), name)]
 
 
 def _no_age(queue: QueueNow | None) -> str:

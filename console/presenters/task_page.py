@@ -87,7 +87,7 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> TaskPage | Non
         name=name,
         sentence=sentence(name, numbers, dead, page_window, is_known=bool(known.workers)),
         tiles=[
-            _letters_tile(dead),
+            _letters_tile(dead, numbers),
             *queue_page.number_tiles(numbers, before, minutes=minutes, window=window),
             _runtime_tile(numbers, before),
             _retries_tile(numbers, before),
@@ -134,8 +134,9 @@ def sentence(name: str, numbers: Figures, dead: int, page_window: PageWindow, *,
     return f"{numbers.dead:,} of {count_of(numbers.finished, 'job')} that finished {lasting} died, {rate}.{waiting}"
 
 
-def _letters_tile(dead: int) -> Tile:
-    return Tile("Dead letters", f"{dead:,}", fact="now, whenever they died" if dead else "none is dead")
+def _letters_tile(dead: int, numbers: Figures) -> Tile:
+    fact = f"{count_of(numbers.dead, 'job')} died in this time" if numbers.dead else "none died in this time"
+    return Tile("Dead letters", f"{dead:,}", fact=fact)
 
 
 def _runtime_tile(numbers: Figures, before: Figures) -> Tile:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from console import times
-from console.presenters.plain import byte_size, count_of, visible
+from console.presenters import figures
+from console.presenters.plain import count_of, visible
 from jobs.metrics import workers
 from jobs.metrics.workers import BootNow
 from jobs.models import Worker
@@ -90,7 +91,7 @@ def row(boot: BootNow, *, now: datetime) -> Row:
         queues=boot.queues,
         running=running_words(boot),
         load="–" if boot.load is None else f"{boot.load:.2f}",
-        memory="–" if boot.memory_bytes is None else byte_size(boot.memory_bytes),
+        memory="–" if boot.memory_bytes is None else figures.memory(boot.memory_bytes),
         seen_at=boot.last_seen_at,
         is_late=boot.is_online and now - boot.last_seen_at > workers.LOST_AFTER / 2,
         up=times.span(max(0.0, (now - boot.started_at).total_seconds())),

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from console import addresses, times
-from console.presenters import worker_list
+from console.presenters import figures, worker_list
 from console.presenters.figures import Tile
 from console.presenters.letter_story import Notice
-from console.presenters.plain import byte_size, count_of, visible
+from console.presenters.plain import count_of, visible
 from console.presenters.worker_list import Row
 from jobs.core.query import quote
 from jobs.metrics import workers
@@ -75,6 +75,16 @@ class WorkerPage:
     def boot(self) -> BootNow | None:
         """What it reported last; None of a worker without the agent."""
         return self.row.boot
+
+    @property
+    def tiles_title(self) -> str:
+        """Of when the figures are."""
+        return "Now" if self.is_online else "When it was last heard of"
+
+    @property
+    def knows_parameters(self) -> bool:
+        """Whether it told the parameters of some task."""
+        return any(task.parameters for task in self.tasks)
 
     @property
     def is_online(self) -> bool:
@@ -225,7 +235,9 @@ def _lost_note(boot: BootNow, *, is_back: bool, now: datetime) -> Notice:
 
 def _tiles(boot: BootNow, *, now: datetime) -> list[Tile]:
     running = worker_list.running_words(boot)
-    memory, unit = byte_size(boot.memory_bytes).split(" ") if boot.memory_bytes is not None else ("–", "")
+    memory, unit = (
+        figures.split(figures.memory(boot.memory_bytes)) if boot.memory_bytes is not None else ("–", "")
+    )
     beat = times.ago(boot.last_seen_at, now=now)
     silent = "" if boot.is_online else "It does not report."
     return [
@@ -241,7 +253,7 @@ def _tiles(boot: BootNow, *, now: datetime) -> list[Tile]:
         Tile(
             "Load",
             "–" if boot.load is None else f"{boot.load:.2f}",
-            fact="of its machine, 1 min average",
+            fact="machine, 1 min average",
             why="It does not tell." if boot.load is None else "",
         ),
         Tile(
