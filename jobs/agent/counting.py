@@ -47,6 +47,13 @@ class Cells:
         """Count a record that was dropped after its attempt had been counted."""
         self._cell(at, task, queue).dropped += 1
 
+    def attempts(self) -> int:
+        """Return how many attempts are counted here."""
+        return sum(
+            cell.done + cell.retried + cell.dead + cell.revoked + cell.ignored
+            for cell in self._cells.values()
+        )
+
     def take(self) -> list[Cell]:
         """Return the cells and begin anew."""
         cells, self._cells = list(self._cells.values()), {}

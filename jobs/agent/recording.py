@@ -28,7 +28,7 @@ MOST_RECORDS_IN_BATCH = 2_000
 LOOK_SECONDS = 5.0
 # While the broker does not take batches: deaths go through the same connection, and a failure makes them wait.
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 3.0, 30.0
-# Counting who waits in the worker's memory costs 0.3 µs each, so with many it is done with the heartbeat.
+# With more of them running or waiting in the worker they are told with the heartbeat only, not each second.
 MANY_REQUESTS = 1_000
 _MOST_ATTEMPT = 2**31 - 1
 
@@ -56,13 +56,16 @@ class Recorder:
         self._clock = clock
         self._monotonic = monotonic
         self._lock = threading.Lock()
+        self._owner: int | None = None
         # (at, task, queue) of what was received, and of what ended the values of a FinishedRun.
         self._events: deque[tuple[Any, ...]] = deque()
         self._cells = Cells()
         self._runs: list[tuple[Any, ...]] = []
         self._dropped = 0
         self._has_news = True
+        # A batch that may have arrived, and how many attempts it counts.
         self._unsure: bytes | None = None
+        self._unsure_attempts = 0
         self._is_over_cap = False
         self._looked_at = self._sent_at = self._measured_at = float("-inf")
         self._wait_seconds, self._waits_until = 0.0, float("-inf")
@@ -147,22 +150,32 @@ class Recorder:
 
     def send(self, *, is_goodbye: bool = False) -> None:
         """Add up what happened and send it if it is time; the last batch of a worker goes in any case."""
-        if not self._lock.acquire(blocking=is_goodbye, timeout=self._patience(is_goodbye)):
-            return  # somebody else is at it, or this thread itself, below a signal handler
+        # Somebody else may be at it, or this thread itself, below a signal handler.
+        if self._owner == threading.get_ident() or not self._acquire(is_goodbye):
+            return
+        self._owner = threading.get_ident()
         try:
             self._absorb()
             if is_goodbye:
                 self._batch.is_goodbye = True
+                self._sender.resume()
             self._send_due(is_goodbye=is_goodbye)
         except BrokerAway as away:
             self._wait(away)
         except Exception:
             logger.exception("What this worker did could not be reported; it is tried again.")
         finally:
+            self._owner = None
             self._lock.release()
+        if is_goodbye and (uncounted := self._unsure_attempts + self._cells.attempts()):
+            logger.warning(
+                "%d attempts that ended here may not be counted: the last batch could not be sent.", uncounted
+            )
 
-    def _patience(self, is_goodbye: bool) -> float:
-        return 4 * self._settings.timeout_seconds if is_goodbye else -1
+    def _acquire(self, is_goodbye: bool) -> bool:
+        if is_goodbye:
+            return self._lock.acquire(timeout=4 * self._settings.timeout_seconds)
+        return self._lock.acquire(blocking=False)
 
     def _absorb(self) -> None:
         events, cells, runs = self._events, self._cells, self._runs
@@ -191,18 +204,28 @@ class Recorder:
         if not is_goodbye and (now < self._waits_until or self._sender.is_paused):
             return
         if self._unsure is not None:
-            self._sender.publish_batch(self._unsure)
-            self._unsure = None
+            self._publish(self._unsure)
         if not self._is_room(now, factor=2 if is_goodbye else 1):
             return
+        if self._is_costly() and not (is_goodbye or is_heartbeat):
+            return
         while True:
+            self._unsure_attempts = self._cells.attempts()
             self._unsure = self._make()
             self._sent_at = self._monotonic()
-            self._sender.publish_batch(self._unsure)
-            self._unsure = None
-            self._wait_seconds = 0.0
+            self._publish(self._unsure)
             if len(self._runs) < BATCH_RECORDS and not (is_goodbye and self._runs):
                 return
+
+    def _publish(self, body: bytes) -> None:
+        self._sender.publish_batch(body)
+        self._unsure, self._unsure_attempts = None, 0
+        self._wait_seconds = 0.0
+
+    def _is_costly(self) -> bool:
+        """Return whether to tell what runs costs more than what there is to tell."""
+        running = len(self._batch.running)
+        return running > MANY_REQUESTS and len(self._runs) < running
 
     def _is_room(self, now: float, *, factor: int) -> bool:
         """Look at the length of the queue now and then; with too many batches in it nothing is added.
@@ -281,7 +304,7 @@ class Recorder:
             started_at=now if request.time_start is None else request.time_start,
             # In the pool solo the acknowledgement leaves when the job is over.
             is_acknowledged=bool(request.acknowledged) and not self._is_solo,
-            replay_of=letter,
+            replay_of=messages.name(letter),
             replay_item=item,
         )
 
