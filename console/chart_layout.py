@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from console.chart_parts import HEIGHT, Marker, Scale, plot_text
 from console.charts import Figure, base_layout, plot_time
@@ -13,7 +13,7 @@ from jobs.core.windows import Window
 
 DOUBLE_HEIGHT = 220
 # About how wide a letter of 11 px is.
-_LETTER_WIDTH = 6.4
+_LETTER_WIDTH = 6.6
 _MOST_MARKERS = 20
 # Two names of deploys closer than this share of the axis would stand on each other.
 _LABEL_SHARE = 0.18
@@ -33,7 +33,7 @@ def figure_of(
     """Put a figure together; with ``lower`` the traces on y2 stand below, on the same time axis."""
     layout = base_layout(height=HEIGHT if lower is None else DOUBLE_HEIGHT)
     end = min(window.end, now)
-    width = max((len(_plain(label["text"])) for label in labels), default=0)
+    width = max((len(html.unescape(label["text"])) for label in labels), default=0)
     is_long = window.length > timedelta(days=2)
     layout["margin"] |= {"r": max(12, round(width * _LETTER_WIDTH + 12)) if width else 12, "l": 46}
     layout["dragmode"] = "select"
@@ -75,8 +75,7 @@ def _axis(scale: Scale) -> Figure:
         "range": [0, scale.top],
         "tickmode": "array",
         "tickvals": ticks,
-        "ticksuffix": scale.suffix,
-        "tickformat": scale.tick_format if scale.tick_format != ",.0f" or scale.top >= 8 else "~g",
+        "ticktext": [f"{tick:,.6g}{scale.suffix}" for tick in ticks],
         "zeroline": True,
         "zerolinecolor": "@line-strong",
     }
@@ -162,7 +161,3 @@ def ticks_of(scale: Scale) -> list[float]:
     if lead in {3, 1.5, 6} and parts == 3:
         return [0, scaled / 3, scaled * 2 / 3, scaled]
     return [0, scaled / 2, scaled]
-
-
-def _plain(text: Any) -> str:
-    return str(text).replace("<b>", "").replace("</b>", "").replace("&lt;", "<").replace("&amp;", "&")

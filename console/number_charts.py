@@ -17,7 +17,6 @@ from console.chart_parts import (
     Marker,
     NumberChart,
     Scale,
-    count_format,
     end_labels,
     gap_traces,
     line_trace,
@@ -88,7 +87,7 @@ def throughput(
             }
             for name, colour, opacity, values in rows
         ]
-    scale = Scale(top_of(totals, least=4), "", count_format(totals))
+    scale = Scale(top_of(totals, least=4))
     return NumberChart(
         name="throughput",
         title="Throughput",
@@ -192,7 +191,7 @@ def failure_rate(
     # Where workers reported and nothing finished there is a gap in the line, and no band.
     known = [None if each is None else each.attempts for each in shown]
     hundredths = [None if value is None else value * 100 for value in values]
-    scale = Scale(min(100.0, top_of([*hundredths, (limit or 0) * 100], least=1)), " %", "~g")
+    scale = Scale(min(100.0, top_of([*hundredths, (limit or 0) * 100], least=1)), " %")
     line = Line("died", "@c-dead", "solid", hundredths, lambda value: words.share(value / 100))
     return NumberChart(
         name="failure-rate",
@@ -241,8 +240,8 @@ def dead_letters(
         None if each is None else each.dead / minutes_of(window, number, now=now)
         for number, each in enumerate(shown)
     ]
-    upper = Scale(top_of(past, least=10), "", count_format(past), least_ticks=3)
-    lower = Scale(top_of([*died, limit], least=4), "", count_format(died), least_ticks=3)
+    upper = Scale(top_of(past, least=10), least_ticks=3)
+    lower = Scale(top_of([*died, limit], least=4), least_ticks=3)
     level_line = Line("dead letters", "@c-dead", "solid", past, words.count)
     bars = {
         "type": "bar",
@@ -301,11 +300,7 @@ def measure(
 ) -> NumberChart:
     """Draw any one measure with its limit, as an alert's page does; durations in seconds, shares in per cent."""
     shown = list(values[: past_steps(window, now=now)])
-    scale = (
-        Scale.of_durations([*shown, limit])
-        if is_duration
-        else Scale(top_of([*shown, limit], least=1), "", count_format(shown))
-    )
+    scale = Scale.of_durations([*shown, limit]) if is_duration else Scale(top_of([*shown, limit], least=1))
     line = Line("now", "@c-4", "solid", shown, say)
     return NumberChart(
         name="measure",

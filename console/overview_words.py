@@ -1,4 +1,4 @@
-"""The overview in words: one sentence, and what each tile says beside its figure."""
+"""The overview in words: one sentence, and why something stands still. The tiles are presenters/overview_tiles.py."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console import times
-from console.presenters.outbox_page import lag_figure
 from console.presenters.plain import visible
-from jobs.core.words import GroupState
-from jobs.outbox.service import OutboxOverview
 from jobs.overview import Overview
 
 # By duty of runops; all others are relays.
@@ -17,24 +14,6 @@ _NOT_DONE = {
     "collector": "dead letters are not collected",
     "operations": "replays and purges stand still",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A figure, its change against the time before in words, and one supporting fact.
-
-    ``change`` is "worse", "better" or "same"; empty when there is nothing to compare with.
-    """
-
-    name: str
-    figure: str
-    href: str
-    change: str
-    arrow: str
-    difference: str
-    before: str
-    fact: str
-    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +49,20 @@ def sentence(overview: Overview, *, now: datetime) -> str:
     """Say what a tired person has to know first."""
     running = len(overview.operations)
     parts = [_deaths(overview, now=now)]
+    if overview.alerts:
+        parts.insert(0, f"{_count(len(overview.alerts), 'alert is', 'alerts are')} firing.")
     for each in overview.undone:
         if each.duty == "collector" and each.since is None:
             parts.insert(0, "No runops has run, so nobody collects what dies.")
         elif each.duty == "collector" and each.since is not None:
             lasting = times.span(max(0.0, (now - each.since).total_seconds()))
             parts.insert(0, f"What died in the last {lasting} is not known here.")
+    if overview.unconsumed:
+        parts.append(
+            f"Nobody takes from {_count(len(overview.unconsumed), 'queue', 'queues')} with messages."
+        )
+    if overview.lost:
+        parts.append(f"{_count(len(overview.lost), 'worker is', 'workers are')} lost.")
     if overview.outbox.stuck:
         parts.append(f"{_count(overview.outbox.stuck, 'message is', 'messages are')} stuck in the outbox.")
     if running:
@@ -116,92 +103,3 @@ def _deaths(overview: Overview, *, now: datetime) -> str:
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
-
-
-def tiles(overview: Overview, *, letters_href: str, groups_href: str, outbox_href: str) -> list[Tile]:
-    """Return the tiles in reading order."""
-    per_minute = overview.died_last_five_minutes / 5
-    growing = f"growing {per_minute:.0f} /min" if per_minute >= 1 else "not growing now"
-    states = overview.groups_by_state
-    known = [
-        f"{states[state]:,} {state.value}"
-        for state in (GroupState.NEW, GroupState.REGRESSED)
-        if states.get(state)
-    ]
-    replays = sum(1 for each in overview.operations if each.operation.kind == "replay")
-    return [
-        _tile("Dead letters", overview.dead, letters_href, overview.dead_before, growing, more_is="worse"),
-        _tile(
-            "Died, last hour",
-            overview.died_last_hour,
-            f"{letters_href}?q=since:1h+state:any",
-            overview.died_hour_before,
-            _count(sum(1 for each in overview.by_task if each.last_hour), "task", "tasks") + " with a death",
-            more_is="worse",
-        ),
-        Tile(
-            "Replaying",
-            f"{overview.replaying:,}",
-            f"{letters_href}?q=state:replaying",
-            "",
-            "",
-            "",
-            "",
-            f"{_count(replays, 'replay is', 'replays are')} not finished"
-            if replays
-            else "no replay is running",
-        ),
-        _tile(
-            "Resolved, 24 h",
-            overview.resolved_last_day,
-            f"{letters_href}?q=state:resolved",
-            overview.resolved_day_before,
-            "replayed and done",
-            more_is="better",
-            before_words="the day before",
-        ),
-        Tile(
-            "Groups",
-            f"{overview.group_count:,}",
-            groups_href,
-            "worse" if overview.groups_first_seen_last_hour else "same",
-            "arrow-up" if overview.groups_first_seen_last_hour else "equal",
-            f"{overview.groups_first_seen_last_hour:,} first seen"
-            if overview.groups_first_seen_last_hour
-            else "none first seen",
-            "in the last hour",
-            ", ".join(known) if known else "none is new or came back",
-        ),
-        _outbox(overview.outbox, outbox_href),
-    ]
-
-
-def _outbox(outbox: OutboxOverview, href: str) -> Tile:
-    """Say how late the outbox is. What it was an hour ago nobody has written down."""
-    figure, unit = lag_figure(outbox.lag_seconds)
-    waiting = _count(outbox.pending, "message waits", "messages wait")
-    stuck = f"{outbox.stuck:,} stuck" if outbox.stuck else "none is stuck"
-    fact = f"{waiting}, {stuck}" if outbox.pending else "no message waits"
-    return Tile("Outbox lag", figure, href, "", "", "", "", fact, unit)
-
-
-def _tile(
-    name: str, now: int, href: str, before: int, fact: str, *, more_is: str, before_words: str = ""
-) -> Tile:
-    less_is = "better" if more_is == "worse" else "worse"
-    # Fewer resolved than yesterday is no bad news: less died.
-    if more_is == "better":
-        less_is = "same"
-    change = "same" if now == before else more_is if now > before else less_is
-    arrow = "equal" if now == before else "arrow-up" if now > before else "arrow-down"
-    difference = "no change" if now == before else f"{abs(now - before):,}"
-    return Tile(
-        name=name,
-        figure=f"{now:,}",
-        href=href,
-        change=change,
-        arrow=arrow,
-        difference=difference,
-        before=f"from {before:,}{' ' + before_words if before_words else ''}",
-        fact=fact,
-    )

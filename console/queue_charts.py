@@ -12,7 +12,6 @@ from console.chart_parts import (
     Marker,
     NumberChart,
     Scale,
-    count_format,
     end_labels,
     gap_traces,
     line_trace,
@@ -107,7 +106,7 @@ def _queues(
     if is_duration:
         scale = Scale.of_durations([*everything, limit])
     else:
-        scale = Scale(top_of([*everything, limit], least=10), "", count_format(everything))
+        scale = Scale(top_of([*everything, limit], least=10))
     lines = [
         Line(plot_text(queue or "no queue", 16), colour, "solid", values_by_queue[queue], say)
         for queue, colour in zip(drawn, _QUEUE_COLOURS, strict=False)

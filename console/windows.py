@@ -93,6 +93,17 @@ class PageWindow:
         return "–".join(times.clock_range(self.window.start, min(self.window.end, now), now=now))
 
     @property
+    def before_range_words(self) -> str:
+        """Say from when to when the window before goes, in UTC."""
+        before = self.window.before()
+        return "–".join(times.clock_range(before.start, before.end, now=self.now or self.window.end))
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it has ended, so that nothing in it changes any more."""
+        return self.now is not None and self.window.end < self.now - timedelta(minutes=5)
+
+    @property
     def field_from(self) -> str:
         """What stands in the field "From" of the form, in UTC."""
         return self.typed_from or _field(self.window.start)

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
 
-from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Value
+from django.db.models import Count, Exists, OuterRef, Value
 
 from jobs import conf, leases, search
+from jobs.alerts import reading as alerts
+from jobs.alerts.reading import OpenAlert
 from jobs.core import query as core_query
-from jobs.core.words import GroupState, LetterState, OperationState
-from jobs.models import DeadLetter, FailureGroup, JobProgress, Operation
+from jobs.core.words import AlertKind, GroupState, LetterState, OperationState
+from jobs.metrics import workers
+from jobs.metrics.workers import BootNow
+from jobs.models import DeadLetter, JobProgress, Operation
 from jobs.operations import Progress, progress
 from jobs.outbox import service as outbox
 from jobs.outbox.service import OutboxOverview, relay_duty_name
+from jobs.queues import reading as queues
+from jobs.queues.reading import QueueNow
 from jobs.search.timeline import counted_by_bucket
 
 HOUR = timedelta(hours=1)
-DAY = timedelta(days=1)
 # A group whose last death is older than this has stopped failing, as far as one can see.
 STILL_FAILING = timedelta(minutes=15)
 SPARK_BUCKETS = 30
-TABLE_ROWS = 50
+SHOWN_ALERTS = 5
 SHOWN_GROUPS = 8
+SHOWN_QUEUES = 5
+SHOWN_WORKERS = 5
 SHOWN_OPERATIONS = 5
 # A job that has told how far it is within so long is in progress.
 IN_PROGRESS = timedelta(minutes=5)
 SHOWN_IN_PROGRESS = 10
 # Duties of runops without which this page would say less than is true, or nothing that was asked happens.
 _DUTIES = ("collector", "operations")
-# SQLite joins at most 500 SELECTs with UNION ALL.
-_MOST_SELECTS = 400
-
-Column = Literal["queue", "task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +59,62 @@ class OpenOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """Dead letters of one queue or task: now, died in the last hour and in the hour before."""
-
-    name: str
-    dead: int
-    last_hour: int
-    hour_before: int
-    last_died_at: datetime | None
-    buckets: list[int]
-
-
-@dataclass(frozen=True, slots=True)
 class Overview:
-    """The figures. "Before" is the hour, or the day, before the last one."""
+    """What needs attention and how many dead letters there are; ``deaths`` are the last hour's, in buckets.
+
+    ``queues`` and ``boots`` are all of them, as they are now.
+    """
 
     undone: list[leases.Undone]
+    alerts: list[OpenAlert]
     groups: list[FailingGroup]
     operations: list[OpenOperation]
     in_progress: list[JobProgress]
     outbox: OutboxOverview
+    queues: list[QueueNow]
+    boots: list[BootNow]
     dead: int
-    dead_before: int
     died_last_hour: int
-    died_hour_before: int
     died_last_five_minutes: int
-    replaying: int
-    resolved_last_day: int
-    resolved_day_before: int
     groups_by_state: dict[GroupState, int]
-    groups_first_seen_last_hour: int
-    by_queue: list[Tally]
-    by_task: list[Tally]
+    deaths: list[int]
     last_died_at: datetime | None
+
+    @property
+    def unconsumed(self) -> list[QueueNow]:
+        """The queues on which messages wait and from which nobody takes them, the fullest first."""
+        found = [queue for queue in self.queues if queue.is_unconsumed and not queue.is_stale]
+        return sorted(found, key=lambda queue: (-(queue.ready or 0), queue.queue))
+
+    @property
+    def lost(self) -> list[BootNow]:
+        """The workers that fell silent and did not come back, the newest loss first, one life of each."""
+        online = {boot.hostname for boot in self.boots if boot.is_online}
+        newest: dict[str, BootNow] = {}
+        for boot in self.boots:
+            if boot.state == workers.LOST and boot.hostname not in online:
+                newest.setdefault(boot.hostname, boot)
+        return sorted(newest.values(), key=lambda boot: (boot.last_seen_at, boot.hostname), reverse=True)
+
+    @property
+    def online_count(self) -> int:
+        """How many workers report."""
+        return len({boot.hostname for boot in self.boots if boot.is_online})
 
     @property
     def attention_count(self) -> int:
         """How many things need attention."""
-        return bool(self.undone) + len(self.groups) + len(self.operations) + bool(self.outbox.stuck)
+        return sum(
+            (
+                bool(self.undone),
+                min(len(self.alerts), SHOWN_ALERTS),
+                len(self.groups),
+                min(len(self.unconsumed), SHOWN_QUEUES),
+                min(len(self.lost), SHOWN_WORKERS),
+                bool(self.outbox.stuck),
+                len(self.operations),
+            )
+        )
 
     @property
     def group_count(self) -> int:
@@ -105,39 +125,26 @@ class Overview:
 def overview(*, now: datetime) -> Overview:
     """Read the overview as it is at ``now``."""
     everything = core_query.parse("", now=now)
-    operations = _open_operations(now=now)
-    letters = DeadLetter.objects.all()
-    dead = letters.filter(state=LetterState.DEAD).count()
-    # Letters that died again after a replay were dead before it as well.
-    newly_dead = letters.filter(
-        state=LetterState.DEAD, died_at__gte=now - HOUR, first_died_at__gte=now - HOUR
-    )
-    left = _left_dead(now - HOUR, now).filter(died_at__lt=now - HOUR)
-    by_state = search.group_states(everything)
-    by_queue, by_task = _tallies("queue", now=now), _tallies("task", now=now)
-    failing = _failing_groups(now=now)
+    letters = DeadLetter.objects.filter(state=LetterState.DEAD)
+    firing = alerts.open_alerts(now=now)
     relays = [relay_duty_name(using) for using in conf.current().outbox_databases]
     return Overview(
         undone=leases.undone([*_DUTIES, *relays]),
-        groups=failing,
-        operations=operations,
+        alerts=firing,
+        groups=_failing_groups(now=now),
+        operations=_open_operations(now=now),
         in_progress=_in_progress(now=now),
         outbox=outbox.overview(now=now),
-        dead=dead,
-        dead_before=max(0, dead - newly_dead.count() + left.count()),
+        queues=queues.now_of_all(now=now),
+        boots=workers.boots_now(now=now),
+        dead=letters.count(),
         died_last_hour=_died(now - HOUR, now),
-        died_hour_before=_died(now - 2 * HOUR, now - HOUR),
         died_last_five_minutes=_died(now - timedelta(minutes=5), now),
-        replaying=letters.filter(state=LetterState.REPLAYING).count(),
-        resolved_last_day=_left_dead(now - DAY, now).filter(state=LetterState.RESOLVED).count(),
-        resolved_day_before=_left_dead(now - 2 * DAY, now - DAY).filter(state=LetterState.RESOLVED).count(),
-        groups_by_state=by_state,
-        groups_first_seen_last_hour=FailureGroup.objects.filter(first_seen_at__gte=now - HOUR)
-        .filter(Exists(search.letters(everything).order_by().filter(group=OuterRef("pk"))))
-        .count(),
-        by_queue=by_queue,
-        by_task=by_task,
-        last_died_at=letters.filter(state=LetterState.DEAD).values_list("died_at", flat=True).first(),
+        groups_by_state=search.group_states(everything),
+        deaths=_deaths(now=now)
+        if any(each.rule.kind == AlertKind.LETTERS_GROWING for each in firing)
+        else [],
+        last_died_at=letters.values_list("died_at", flat=True).first(),
     )
 
 
@@ -148,12 +155,18 @@ def _died(since: datetime, until: datetime) -> int:
     return DeadLetter.objects.filter(state__in=states, died_at__gte=since, died_at__lt=until).count()
 
 
-def _left_dead(since: datetime, until: datetime) -> QuerySet[DeadLetter]:
-    """Return the letters that are not dead and came into their state in a span."""
-    # Written as the condition of the index is, so that both databases use it.
-    return DeadLetter.objects.filter(
-        ~Q(state=LetterState.DEAD.value), state_changed_at__gte=since, state_changed_at__lt=until
-    )
+def _deaths(*, now: datetime) -> list[int]:
+    """Count the deaths of the last hour in buckets, one query."""
+    step = HOUR / SPARK_BUCKETS
+    found = [0] * SPARK_BUCKETS
+    states = [state.value for state in LetterState]
+    counted = DeadLetter.objects.filter(state__in=states).order_by().values(one=Value(1))
+    bounds = [now - HOUR + step * number for number in range(SPARK_BUCKETS + 1)]
+    for bucket, number in counted_by_bucket(
+        counted.annotate(number=Count("pk")).values_list("number"), bounds
+    ):
+        found[bucket] = number
+    return found
 
 
 def _failing_groups(*, now: datetime) -> list[FailingGroup]:
@@ -194,50 +207,3 @@ def _in_progress(*, now: datetime) -> list[JobProgress]:
     told = JobProgress.objects.filter(updated_at__gte=now - IN_PROGRESS).exclude(Exists(dead))
     newest = list(told.order_by("-updated_at", "-pk")[:SHOWN_IN_PROGRESS])
     return sorted(newest, key=lambda row: (row.started_at, row.pk))
-
-
-def _tallies(column: Column, *, now: datetime) -> list[Tally]:
-    """Count the dead letters of each queue or task: one index range each, a GROUP BY takes ten times as long."""
-    rows = sorted(_counts(column), key=lambda row: (-row[1], row[0]))[:TABLE_ROWS]
-    step = HOUR / SPARK_BUCKETS
-    # The first bucket is the hour before.
-    bounds = [now - 2 * HOUR, *(now - HOUR + step * number for number in range(SPARK_BUCKETS + 1))]
-    # A job may have died this instant.
-    bounds[-1] += timedelta(microseconds=1)
-    series: dict[str, list[int]] = {row[0]: [0] * (SPARK_BUCKETS + 1) for row in rows}
-    dead = DeadLetter.objects.filter(state=LetterState.DEAD).order_by()
-    for bucket, name, number in counted_by_bucket(
-        dead.values_list(column).annotate(number=Count("pk")), bounds
-    ):
-        if name in series:
-            series[name][bucket] = number
-    return [
-        Tally(
-            name=name,
-            dead=number,
-            last_hour=sum(series[name][1:]),
-            hour_before=series[name][0],
-            last_died_at=newest,
-            buckets=series[name][1:],
-        )
-        for name, number, newest in rows
-    ]
-
-
-def _counts(column: Column) -> list[tuple[str, int, datetime]]:
-    """Return (name, dead letters, newest death) of every queue or task that has a dead letter."""
-    dead = DeadLetter.objects.filter(state=LetterState.DEAD).order_by()
-    known = search.names(column)
-    if known is None or len(known) > _MOST_SELECTS:
-        return list(dead.values_list(column).annotate(number=Count("pk"), newest=Max("died_at")))
-    counted = [
-        dead.filter(**{column: name})
-        .values(name=Value(name))
-        .annotate(number=Count("pk"), newest=Max("died_at"))
-        .values_list("name", "number", "newest")
-        for name in known
-    ]
-    if not counted:
-        return []
-    # A constant is no group, so a queue without a dead letter gives a row of zero.
-    return [row for row in counted[0].union(*counted[1:], all=True) if row[1]]

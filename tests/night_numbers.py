@@ -88,6 +88,7 @@ def seed(*, now: datetime) -> dict[str, int]:
         "samples": _samples(now, chance),
         "runs": _runs(now, chance),
         "workers": _workers(now),
+        "states": _states(now),
     }
 
 
@@ -331,3 +332,35 @@ def _workers(now: datetime) -> int:
             },
         )
     return len(WORKERS)
+
+
+def _states(now: datetime) -> int:
+    """What stood open in each minute: of the letters that are dead now, those that had died."""
+    from bisect import bisect_right
+
+    from jobs.models import DeadLetter, StateSample
+
+    died = sorted(DeadLetter.objects.filter(state="dead").values_list("died_at", flat=True))
+    this_minute = now.replace(second=0, microsecond=0)
+    this_hour = now.replace(minute=0, second=0, microsecond=0)
+
+    def state(level: str, at: datetime, end: datetime) -> StateSample:
+        is_lost = end > now - timedelta(minutes=21)
+        return StateSample(
+            level=level,
+            at=at,
+            dead_letters=bisect_right(died, end),
+            outbox_lag_seconds=0.4,
+            workers_online=len(WORKERS) - is_lost,
+        )
+
+    rows = [
+        state(RollupLevel.MINUTE, at, at + timedelta(minutes=1))
+        for at in (this_minute - timedelta(minutes=ago) for ago in range(MINUTES))
+    ]
+    rows += [
+        state(RollupLevel.HOUR, at, at + timedelta(hours=1))
+        for at in (this_hour - timedelta(hours=ago) for ago in range(DAYS * 24))
+    ]
+    StateSample.objects.bulk_create(rows, batch_size=2000)
+    return len(rows)

@@ -1,0 +1,160 @@
+"""What needs attention besides groups and operations: alerts, queues nobody consumes, workers that are lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from console import addresses, times
+from console.presenters.plain import count_of, short_task, visible
+from jobs import overview
+from jobs.alerts.reading import OpenAlert
+from jobs.core.words import AlertKind
+from jobs.metrics.workers import BootNow
+from jobs.overview import Overview
+from jobs.queues.reading import QueueNow
+
+_NAME_LIMIT = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button that leads to a page; with a ``permission`` it may be refused."""
+
+    label: str
+    href: str
+    icon: str = ""
+    permission: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRow:
+    """One thing that needs attention. Texts are shown as they are, so names in them are made visible here.
+
+    ``kind`` and ``state`` choose the badge; ``since`` is when it began, ``time_words`` stands below that.
+    """
+
+    row_id: str
+    kind: str
+    state: str
+    headline: str
+    second: str
+    href: str
+    figure: str
+    unit: str
+    since: datetime | None
+    time_words: str
+    actions: list[Action]
+    bars: list[int] = field(default_factory=list)
+
+
+def alerts(found: Overview, *, now: datetime) -> list[AttentionRow]:
+    """Present the alerts that fire."""
+    return [_alert(each, found.deaths, now=now) for each in found.alerts[: overview.SHOWN_ALERTS]]
+
+
+def queues(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
+    """Present the queues with messages that nobody takes."""
+    return [
+        _queue(each, window_query=window_query, now=now) for each in found.unconsumed[: overview.SHOWN_QUEUES]
+    ]
+
+
+def workers(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
+    """Present the workers that fell silent."""
+    return [
+        _worker(each, window_query=window_query, now=now) for each in found.lost[: overview.SHOWN_WORKERS]
+    ]
+
+
+def _alert(alert: OpenAlert, deaths: list[int], *, now: datetime) -> AttentionRow:
+    page = reverse("console:alert", args=(alert.alert.pk,))
+    silence = f"{reverse('console:alert-silence')}?{urlencode({'rule': alert.rule.pk})}"
+    parts = [f"Limit {alert.limit}." if alert.limit else alert.sentence]
+    if alert.silenced_until is not None:
+        parts.append(f"Silenced until {times.clock(alert.silenced_until, now=now)}.")
+    elif alert.alert.told_at is not None:
+        parts.append(f"Told at {times.clock(alert.alert.told_at, now=now)}.")
+    since = times.clock(alert.since, now=now)
+    return AttentionRow(
+        row_id=f"alert-{alert.alert.pk}",
+        kind="alert",
+        state="firing",
+        headline=_visible(alert.headline),
+        second=_visible(" ".join(part for part in parts if part)),
+        href=page,
+        figure=alert.figure,
+        unit=alert.unit,
+        since=alert.alert.fired_at or alert.since,
+        time_words="recovering" if alert.is_recovering else f"began at {since}",
+        actions=[
+            *(
+                []
+                if alert.silenced_until is not None
+                else [Action("Silence…", silence, "bell-off", "jobs.add_silence")]
+            ),
+            Action("Open alert", page),
+        ],
+        bars=deaths if alert.rule.kind == AlertKind.LETTERS_GROWING else [],
+    )
+
+
+def _queue(queue: QueueNow, *, window_query: str, now: datetime) -> AttentionRow:
+    page = addresses.queue_page(queue.queue, window_query=window_query)
+    ready = queue.ready or 0
+    age = queue.oldest_age_seconds
+    return AttentionRow(
+        row_id="queue-unconsumed",
+        kind="queue",
+        state="unconsumed",
+        headline=f"Nobody takes from {_visible(queue.queue)}",
+        second="Start a worker that consumes from this queue: celery worker -Q.",
+        href=page,
+        figure=f"{ready:,}",
+        unit="message waits" if ready == 1 else "messages wait",
+        since=None if age is None else now - timedelta(seconds=age),
+        time_words="" if age is None else "the oldest waits",
+        actions=[Action("Queue", page)],
+    )
+
+
+def _worker(boot: BootNow, *, window_query: str, now: datetime) -> AttentionRow:
+    page = addresses.worker_page(boot.hostname, window_query=window_query)
+    return AttentionRow(
+        row_id="worker-lost",
+        kind="worker",
+        state="lost",
+        headline=f"{_visible(boot.hostname)} stopped reporting",
+        second=_fate(boot),
+        href=page,
+        figure=f"{boot.jobs_lost:,}" if boot.jobs_lost else "",
+        unit="" if not boot.jobs_lost else "job died" if boot.jobs_lost == 1 else "jobs died",
+        since=boot.last_seen_at,
+        time_words=f"last heartbeat {times.clock(boot.last_seen_at, now=now)}",
+        actions=[Action("Worker", page)],
+    )
+
+
+def _fate(boot: BootNow) -> str:
+    """Say what became of what it ran."""
+    if not boot.running:
+        return "It ran no job then."
+    tasks = Counter(str(job.get("task", "")) for job in boot.running)
+    task, number = tasks.most_common(1)[0]
+    of = f" of {_visible(short_task(task))}" if len(tasks) == 1 else f" of {len(tasks)} tasks"
+    ran = f"It ran {count_of(len(boot.running), 'job')}{of}"
+    if boot.jobs_lost >= len(boot.running):
+        whole = "it is a dead letter" if boot.jobs_lost == 1 else f"all {boot.jobs_lost:,} are dead letters"
+        return f"{ran}; {whole} now."
+    if boot.jobs_lost:
+        dead = "is a dead letter" if boot.jobs_lost == 1 else "are dead letters"
+        return f"{ran}; {boot.jobs_lost:,} {dead} now, the broker gives the others to another worker."
+    return f"{ran}; the broker gives {'it' if number == 1 and len(tasks) == 1 else 'them'} to another worker."
+
+
+def _visible(text: str) -> str:
+    return visible(text[:_NAME_LIMIT], keep="")
