@@ -294,9 +294,8 @@ def _depth_tiles(
             "With workers",
             figures.optional(unacknowledged, figures.count),
             "",
-            fact=f"{held:,} held for later: {queue_list.held_words(queue)}"
-            if held
-            else "none held for later",
+            fact=f"{held:,} held for later" if held else "none held for later",
+            title=f"Held for later: {queue_list.held_words(queue)}" if held else "",
             why="This broker does not tell how many messages are delivered and not acknowledged."
             if queue is not None and unacknowledged is None
             else "",
