@@ -1,7 +1,12 @@
-"""What machines read: Prometheus and health checks."""
+"""What machines read: Prometheus and health checks. ``healthz`` stands in ``console.urls``."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from console.views import machines
+
+urlpatterns: list[URLPattern] = [
+    path("metrics", machines.metrics, name="metrics"),
+    path("readyz", machines.readyz, name="readyz"),
+]

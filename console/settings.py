@@ -381,6 +381,20 @@ JOBS_IDEMPOTENCY_RETENTION_DAYS = env_float("JOBS_IDEMPOTENCY_RETENTION_DAYS", 3
 JOBS_RUN_RETENTION_HOURS = env_float("JOBS_RUN_RETENTION_HOURS", 24)
 JOBS_RUN_CAP = int(env_float("JOBS_RUN_CAP", 1_000_000))
 
+
+def metrics_token() -> str:
+    """Read the token with which Prometheus may read /metrics; empty means that a login is needed."""
+    token = env("METRICS_TOKEN").strip()
+    if token and (len(token) < 16 or not token.isascii() or any(sign.isspace() for sign in token)):
+        raise ImproperlyConfigured(
+            "METRICS_TOKEN must be at least 16 characters, ASCII and without blanks. "
+            'Make one: python -c "import secrets; print(secrets.token_urlsafe(32))".'
+        )
+    return token
+
+
+METRICS_TOKEN = metrics_token()
+
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
