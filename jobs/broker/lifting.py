@@ -19,6 +19,7 @@ from kombu import Connection, compression
 from jobs.agent.wire import PUBLISHED_AT_HEADER
 from jobs.broker.inbox import BATCH_BYTES, Taken, read_envelope
 from jobs.broker.outages import outages, translated
+from jobs.broker.publish import open_channel
 from jobs.broker.queues import is_missing, is_redis
 from jobs.broker.redis_queues import RedisKeys
 
@@ -84,6 +85,7 @@ class Lifted:
 
     def _connected(self) -> _Driver:
         if self._driver is None:
+            open_channel(self._connection)
             if is_redis(self._connection):
                 self._driver = _RedisLists(self._connection, self._queue, self._name)
             else:

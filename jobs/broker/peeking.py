@@ -11,6 +11,7 @@ from kombu import Connection
 from jobs.broker.inbox import Taken, read_envelope
 from jobs.broker.lifting import decompressed
 from jobs.broker.outages import outages, translated
+from jobs.broker.publish import open_channel
 from jobs.broker.queues import is_redis
 from jobs.broker.redis_queues import RedisKeys
 
@@ -62,6 +63,7 @@ def waiting(connection: Connection, queue: str, *, limit: int) -> Found | None:
             connection.collect()
 
     with translated(connection, f"looking into the queue {queue}", close=close):
+        open_channel(connection)
         keys = RedisKeys(connection)
         lists = [name for name in keys.lists(queue) if keys.client.type(name) == b"list"]
         if not lists:

@@ -15,6 +15,7 @@ from kombu import Connection
 
 from jobs.broker.inbox import REDIS_TRANSPORTS
 from jobs.broker.outages import outages, translated
+from jobs.broker.publish import open_channel
 
 NOT_DECLARED = "The broker has no queue of this name."
 # What AMQP answers to a question about a queue: it is not there, or belongs to one connection alone.
@@ -83,6 +84,7 @@ class Meter:
 
     def _connected(self) -> _Driver:
         if self._driver is None:
+            open_channel(self._connection)
             from jobs.broker.amqp_queues import AmqpQueues
             from jobs.broker.redis_queues import RedisQueues
 

@@ -14,6 +14,8 @@ from jobs.queues.sampling import Sampler
 
 # A purge starts within so long of its confirmation.
 IDLE_SECONDS = 0.5
+# A worker that starts takes from a paused queue until it has reported and was told.
+ENFORCE_SECONDS = 1.0
 
 
 class Watcher:
@@ -23,7 +25,7 @@ class Watcher:
         self._sampler = Sampler(Meter(connect()))
         self._control = connect()
         self._purger = Purger(connect())
-        self._sampled_at = -SAMPLE_EVERY.total_seconds()
+        self._sampled_at = self._enforced_at = -SAMPLE_EVERY.total_seconds()
 
     def round(self, *, now: datetime, lease: HoldsDuty) -> float:
         """Do what is due; return the seconds until the next round.
@@ -37,8 +39,10 @@ class Watcher:
             lease.check()
             self._sampled_at = time.monotonic()
             self._sampler.sample(now=now)
-            enforce(self._control, now=now)
             left = SAMPLE_EVERY.total_seconds()
+        if time.monotonic() - self._enforced_at >= ENFORCE_SECONDS:
+            self._enforced_at = time.monotonic()
+            enforce(self._control, now=now)
         if self._purger.step(now=now, lease=lease):
             return 0.0
         return min(left, IDLE_SECONDS)

@@ -39,7 +39,9 @@ def test_a_round_counts_what_waits_what_is_held_and_who_consumes(broker, sampler
     make_boot("celery@a", queues=["critical", "low"], last_seen_at=NOW, held={"critical": 300})
     make_boot("celery@b", queues=["critical"], last_seen_at=NOW)
     OutboxMessage.objects.create(
-        **{"queue": "critical", "created_at": NOW, "available_at": NOW + timedelta(hours=1)},
+        queue="critical",
+        created_at=NOW,
+        available_at=NOW + timedelta(hours=1),
         eta=NOW + timedelta(hours=1),
         body=b"",
     )

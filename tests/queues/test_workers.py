@@ -1,0 +1,197 @@
+"""Queues with real workers, on Redis and on RabbitMQ: what is counted, what a pause does, what a purge leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from jobs.audit import Actor
+from jobs.broker.lifting import Lifted
+from jobs.core.words import LetterState, QueueActionState
+from jobs.errors import QueueRefused
+from jobs.models import AuditEntry, DeadLetter, StoppedConsumer
+from jobs.queues import actions, purging
+from tests.queues.messages import send
+from tests.queues.place import QueuePlace, lines
+from tests.rabbit import rabbit_server
+from tests.servers import RedisServer
+
+MARA = Actor(name="mara")
+pytestmark = [pytest.mark.worker, pytest.mark.django_db]
+
+
+@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
+def broker_url(request) -> Iterator[str]:
+    if request.param == "redis":
+        server = RedisServer().start()
+        yield server.url
+        server.remove()
+    else:
+        with rabbit_server() as rabbit:
+            yield rabbit.url
+
+
+@pytest.fixture
+def place(broker_url: str, settings, tmp_path: Path) -> Iterator[QueuePlace]:
+    settings.BROKER_URL = broker_url
+    place = QueuePlace(broker_url, tmp_path)
+    yield place
+    place.stop()
+
+
+def test_row_67_jobs_in_the_memory_of_workers_are_counted_and_not_called_waiting(place: QueuePlace):
+    place.start()
+    for number in range(300):
+        place.send(place.queue, place.directory / "never", str(number), countdown=3_600)
+
+    place.until(lambda: place.now().held_by_workers == 300, what="300 held jobs")
+
+    found = place.now()
+    assert (found.ready, found.unacknowledged, found.consumers) == (0, 300, 1)
+    assert found.is_told_by_workers == place.broker_url.startswith("amqp")
+
+
+def test_what_a_worker_fetched_ahead_is_unacknowledged_and_not_waiting(place: QueuePlace):
+    place.start(pool="prefork", concurrency=1)
+    started, go = place.directory / "started", place.directory / "go"
+    for _ in range(12):
+        place.app.send_task("shop.wait_late", (str(started), str(go)), queue=place.queue)
+
+    place.until(lambda: place.now().unacknowledged == 4, what="4 messages in the worker")
+
+    # Four times the processes is what it fetches ahead.
+    assert (place.now().ready, place.now().held_by_workers) == (8, 0)
+    assert place.now().oldest_age_seconds is None or place.now().oldest_age_seconds < 60
+    go.touch()
+    place.until(lambda: (place.now().ready, place.now().unacknowledged) == (0, 0), what="all to be done")
+
+
+def test_a_paused_queue_keeps_its_messages_whatever_worker_starts_and_runs_them_once_it_is_resumed(
+    place: QueuePlace,
+):
+    first = place.start()
+    place.until(lambda: place.now().consumers == 1, what="a consumer")
+
+    paused = actions.pause(place.queue, actor=MARA, why="the relay is down", now=timezone.now())
+
+    assert (len(paused.told), paused.silent, paused.trouble) == (1, [], "")
+    path = place.directory / "mark"
+    place.send(place.queue, path, "a", "b")
+    place.until(lambda: (place.now().consumers, place.now().ready) == (0, 2), what="nobody to consume")
+    second = place.start()
+    first.stop()
+    first.start()
+    place.until(lambda: StoppedConsumer.objects.count() >= 2, what="the new workers to be told")
+    place.until(lambda: place.now().consumers == 0, what="nobody to consume again")
+    place.send(place.queue, path, "c")
+    place.send(place.other, place.directory / "fence", "fence")
+    place.until(lambda: lines(place.directory / "fence"), what="the other queue to go on")
+    ran_before = lines(path)
+    assert "c" not in ran_before
+
+    resumed = actions.resume(place.queue, actor=MARA, now=timezone.now())
+
+    assert len(resumed.told) >= 2
+    place.until(lambda: sorted(lines(path)) == ["a", "b", "c"], what="the jobs to run")
+    place.until(lambda: not StoppedConsumer.objects.exists(), what="all to consume again")
+    assert place.now().consumers == 2
+    assert second.is_alive
+    assert list(AuditEntry.objects.order_by("pk").values_list("action", "text", "why")) == [
+        ("pause_queue", f"paused the queue {place.queue}", "the relay is down"),
+        ("resume_queue", f"resumed the queue {place.queue}", ""),
+    ]
+
+
+def test_a_pause_without_workers_counts_for_the_one_that_starts(place: QueuePlace):
+    paused = actions.pause(place.queue, actor=MARA, why="", now=timezone.now())
+    assert (paused.told, paused.silent, paused.held) == ([], [], 0)
+
+    place.start()
+
+    place.until(lambda: StoppedConsumer.objects.exists(), what="the worker to be told")
+    place.until(lambda: place.now().consumers == 0, what="nobody to consume")
+    assert place.now().is_paused
+    with pytest.raises(QueueRefused, match="paused already by mara"):
+        actions.pause(place.queue, actor=MARA, why="", now=timezone.now())
+    actions.resume(place.queue, actor=MARA, now=timezone.now())
+    with pytest.raises(QueueRefused, match="not paused"):
+        actions.resume(place.queue, actor=MARA, now=timezone.now())
+    place.until(lambda: place.now().consumers == 1, what="the worker to consume again")
+
+
+def test_row_75_a_purge_leaves_what_workers_have(place: QueuePlace):
+    place.start()
+    for number in range(20):
+        place.send(place.queue, place.directory / "never", str(number), countdown=3_600)
+    place.until(lambda: place.now().held_by_workers == 20, what="20 held jobs")
+    actions.pause(place.queue, actor=MARA, why="", now=timezone.now())
+    place.until(lambda: place.now().consumers == 0, what="nobody to consume")
+    ids = send(place.app, place.queue, count=5)
+    place.until(lambda: place.now().ready == 5, what="5 waiting messages")
+
+    action = actions.purge(place.queue, expected=5, actor=MARA, why="", now=timezone.now())
+
+    assert (action.unacknowledged, action.held_by_workers) == (20, 20)
+    place.until(lambda: not place.purger.step(now=timezone.now(), lease=place.lease), what="the purge to end")
+    letters = DeadLetter.objects.filter(state=LetterState.PURGED)
+    assert set(letters.values_list("task_id", flat=True)) == set(ids)
+    place.round()
+    assert (place.now().ready, place.now().held_by_workers) == (0, 20)
+
+
+class Crash(Exception):
+    """The process ended."""
+
+
+def test_a_purge_that_is_cut_off_after_each_batch_takes_each_message_once(place: QueuePlace, monkeypatch):
+    ids = send(place.app, place.queue, count=20)
+    monkeypatch.setattr(purging, "BATCH", 6)
+    action = actions.purge(place.queue, expected=15, actor=MARA, why="", now=datetime.now(UTC))
+    place.purger.step(now=timezone.now(), lease=place.lease)
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(Lifted, "forget", crash)
+            patch.setattr(purging, "BrokerUnavailable", Crash)
+            with pytest.raises(Crash):
+                place.purger.step(now=timezone.now(), lease=place.lease)
+        # What was stored comes again, and goes.
+        place.purger.step(now=timezone.now(), lease=place.lease)
+    place.until(lambda: not place.purger.step(now=timezone.now(), lease=place.lease), what="the purge to end")
+
+    action.refresh_from_db()
+    assert (action.state, action.taken) == (QueueActionState.FINISHED, 15)
+    letters = DeadLetter.objects.filter(state=LetterState.PURGED)
+    assert set(letters.values_list("task_id", flat=True)) == set(ids[:15])
+    place.until(lambda: _ready(place) == 5, what="5 messages to be left")
+
+
+def _ready(place: QueuePlace) -> int | None:
+    return place._meter.measure([place.queue])[place.queue].ready
+
+
+def test_a_connection_that_was_let_go_of_is_opened_again(place: QueuePlace):
+    send(place.app, place.queue, count=2)
+
+    for _ in range(2):
+        assert _ready(place) == 2
+        place._meter.close()
+
+
+def test_looking_into_a_queue_takes_nothing_or_is_refused_where_that_cannot_be(place: QueuePlace):
+    ids = send(place.app, place.queue, count=3)
+
+    if place.broker_url.startswith("redis"):
+        assert [message.task_id for message in actions.peek(place.queue).messages] == ids
+    else:
+        with pytest.raises(QueueRefused, match="only by delivering it"):
+            actions.peek(place.queue)
+
+    assert _ready(place) == 3
