@@ -14,7 +14,7 @@ from typing import Any
 
 import django
 
-NAMES = ("agent", "collector", "replay", "purge", "limits", "outbox", "enqueue", "idempotency")
+NAMES = ("agent", "collector", "recording", "replay", "purge", "limits", "outbox", "enqueue", "idempotency")
 
 
 def main(arguments: list[str]) -> int:

@@ -11,6 +11,7 @@ import json
 import math
 import zlib
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 CONTENT_TYPE = "application/vnd.jobs.batch+json"
@@ -184,7 +185,7 @@ def _check(batch: Batch) -> None:
     # By column: a collector reads 20,000 records a second, each with 13 fields.
     for holders in ([batch], batch.cells, batch.runs, batch.running):
         for name, allowed in _KINDS[type(holders[0])] if holders else ():
-            column = [getattr(holder, name) for holder in holders]
+            column = list(map(attrgetter(name), holders))
             # Types as JSON makes them: a bool is no int here.
             if wrong := set(map(type, column)) - allowed:
                 raise BatchError(f"{name} is {min(each.__name__ for each in wrong)}")

@@ -29,20 +29,26 @@ def insert(model: type[models.Model], rows: Sequence[Row]) -> None:
     if not rows:
         return
     fields = _fields(model, rows[0])
-    names = ", ".join(connection.ops.quote_name(field.column) for field in fields)
+    insert_prepared(model, [field.column for field in fields], _prepared(fields, rows))
+
+
+def insert_prepared(
+    model: type[models.Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Insert rows whose values are as the database's driver takes them, in the order of the columns."""
+    names = ", ".join(connection.ops.quote_name(column) for column in columns)
     table = connection.ops.quote_name(model._meta.db_table)
-    prepared = _prepared(fields, rows)
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             # Django translates what the call raises, not what the block does: a full disk would look like
             # a refused record.
             copying = f"COPY {table} ({names}) FROM STDIN"
             with connection.wrap_database_errors, cursor.copy(copying) as copy:
-                for row in prepared:
+                for row in rows:
                     copy.write_row(row)
         else:
-            marks = ", ".join(["%s"] * len(fields))
-            cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", prepared)  # noqa: S608 - our names
+            marks = ", ".join(["%s"] * len(columns))
+            cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608 - our names
 
 
 def update(model: type[models.Model], rows: Sequence[Row]) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Protocol
 
 from django.db import InterfaceError, OperationalError
@@ -164,32 +165,35 @@ def read(taken: Taken) -> Batch:
 def _check_numbers(batch: Batch) -> None:
     """Refuse what no agent tells; leave out what is only a detail."""
     counts = [batch.dropped, *batch.held.values(), *batch.reserved.values()]
+    for name in ("received", "dropped", *OUTCOMES):
+        counts += map(attrgetter(name), batch.cells)
     for cell in batch.cells:
-        counts += [cell.received, cell.dropped, *(getattr(cell, outcome) for outcome in OUTCOMES)]
-        counts += [*cell.latency.values(), *cell.runtime.values()]
+        counts += cell.latency.values()
+        counts += cell.runtime.values()
         cell.latency_sum = _seconds(cell.latency_sum)
         cell.runtime_sum = _seconds(cell.runtime_sum)
-    if counts and not 0 <= min(counts) <= max(counts) <= _MOST_COUNT:
+    if not 0 <= min(counts) <= max(counts) <= _MOST_COUNT:
         raise BatchError(f"a count is not within 0 and {_MOST_COUNT:,}")
     if batch.sequence > _MOST_BIG:
         raise BatchError("its sequence is too large")
     if not all(isinstance(queue, str) for queue in batch.queues):
         raise BatchError("a queue's name is not text")
-    if batch.concurrency is not None and not 0 <= batch.concurrency <= _MOST_INTEGER:
-        batch.concurrency = None
+    batch.concurrency = _within(batch.concurrency, _MOST_INTEGER)
+    batch.memory_bytes = _within(batch.memory_bytes, _MOST_BIG)
     if batch.load is not None:
         batch.load = _seconds(batch.load)
-    if batch.memory_bytes is not None and not 0 <= batch.memory_bytes <= _MOST_BIG:
-        batch.memory_bytes = None
     for run in batch.runs:
-        if not 0 <= run.attempt <= _MOST_INTEGER:
-            run.attempt = 0
+        run.attempt = _within(run.attempt, _MOST_INTEGER) or 0
         if run.latency is not None:
             run.latency = _seconds(run.latency)
         if run.runtime is not None:
             run.runtime = _seconds(run.runtime)
 
 
+def _within(number: int | None, most: int) -> int | None:
+    return number if number is not None and 0 <= number <= most else None
+
+
 def _seconds(value: float) -> float:
     # Compared before it is converted: JSON has whole numbers that no float holds.
-    return float(min(max(value, 0.0), _MOST_SECONDS))
+    return float(value) if 0 <= value <= _MOST_SECONDS else 0.0 if value < 0 else _MOST_SECONDS

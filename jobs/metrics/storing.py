@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from jobs.agent.batches import Batch
-from jobs.collector.rows import moment
-from jobs.collector.writing import insert
+from jobs.collector.rows import CLOCK_TOLERANCE
+from jobs.collector.writing import insert_prepared
 from jobs.core.cleaning import clean_name
 from jobs.metrics import boots, lost, rollups
 from jobs.models import Run, WorkerBoot
@@ -19,6 +19,12 @@ from jobs.models import Run, WorkerBoot
 # A worker that was cut off tells of that time in one batch: so many minutes of it are known, if nothing else
 # happened in them, to be zero. Beyond, minutes without cells stay unknown.
 MOST_QUIET_MINUTES = 360
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
+_RUN_COLUMNS = (
+    *("task_id", "publication_id", "root_id"),
+    *("task", "queue", "outcome", "attempt", "worker", "error_type"),
+    *("published_at", "started_at", "finished_at", "latency_seconds", "runtime_seconds"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ def store(batches: Sequence[Batch], *, now: datetime) -> Stored:
         cells = (cell for batch in fresh for cell in batch.cells)
         rollups.write(rollups.add_up(cells, alive, now=now))
         runs = list(_runs(fresh, now=now))
-        insert(Run, runs)
+        insert_prepared(Run, _RUN_COLUMNS, runs)
     return Stored(batches=len(fresh), runs=len(runs), returned=len(returned))
 
 
@@ -72,7 +78,8 @@ def _minutes(batch: Batch, reported_at: datetime | None, *, now: datetime) -> It
         yield from range(first, last, 60)
 
 
-def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[dict[str, Any]]:
+def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[tuple[Any, ...]]:
+    """Return the rows of the finished attempts, in the order of _RUN_COLUMNS."""
     # Tasks, queues and errors repeat.
     names: dict[str, str] = {}
 
@@ -82,22 +89,38 @@ def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[dict[str, Any]
             cleaned = names[text] = clean_name(text)
         return cleaned
 
+    moments = Moments(now)
     for batch in batches:
         worker = clean_name(batch.hostname)
         for run in batch.runs:
-            yield {
-                "task_id": clean_name(run.task_id),
-                "publication_id": clean_name(run.publication_id),
-                "root_id": clean_name(run.root_id),
-                "task": name(run.task),
-                "queue": name(run.queue),
-                "outcome": run.outcome,
-                "attempt": run.attempt,
-                "worker": worker,
-                "error_type": name(run.error_type),
-                "published_at": moment(run.published_at, now=now),
-                "started_at": moment(run.started_at, now=now),
-                "finished_at": moment(run.finished_at, now=now) or now,
-                "latency_seconds": run.latency,
-                "runtime_seconds": run.runtime,
-            }
+            yield (
+                *(clean_name(run.task_id), clean_name(run.publication_id), clean_name(run.root_id)),
+                *(name(run.task), name(run.queue), run.outcome, run.attempt, worker, name(run.error_type)),
+                *(moments.text(run.published_at), moments.text(run.started_at)),
+                *(moments.text(run.finished_at) or moments.now, run.latency, run.runtime),
+            )
+
+
+class Moments:
+    """Times that an agent tells → what the database takes, as ``collector.rows.moment`` judges them.
+
+    Most of a batch lie in the same few seconds; a datetime and its text for each would cost a fifth of the
+    collector's time.
+    """
+
+    def __init__(self, now: datetime) -> None:
+        self._last = (now + CLOCK_TOLERANCE).timestamp()
+        self._zone = "+00:00" if connection.vendor == "postgresql" else ""
+        self._seconds: dict[int, str] = {}
+        self.now = str(self.text(now.timestamp()))
+
+    def text(self, seconds: float | None) -> str | None:
+        """Return the moment; None when there is none or the clock that wrote it is wrong."""
+        if seconds is None or not _EARLIEST <= seconds <= self._last:
+            return None
+        whole = int(seconds)
+        text = self._seconds.get(whole)
+        if text is None:
+            text = self._seconds[whole] = str(datetime.fromtimestamp(whole, UTC).replace(tzinfo=None))
+        micro = min(round((seconds - whole) * 1_000_000), 999_999)
+        return f"{text}.{micro:06d}{self._zone}" if micro else f"{text}{self._zone}"

@@ -86,7 +86,7 @@ def make_batch(runs: Iterable[FinishedRun] = (), **fields: Any) -> Batch:
         "load": 0.5,
         "memory_bytes": 120_000_000,
         "runs": runs,
-        "cells": cells_of(runs),
+        "cells": cells_of(runs) if fields.get("cells") is None else fields["cells"],
     }
     return Batch(**{**values, **fields})
 

@@ -1,0 +1,141 @@
+"""The collector of runs: batches of 500 attempts from a real Redis into SQLite and PostgreSQL.
+
+Forty batches a second is what a fleet of 20,000 attempts a second sends: 100 tasks, each on any of 10 queues, so
+that each second touches 1,111 rollups a level, which is far more than a real fleet's.
+Peer: the bare insert of the very attempts, already made, in transactions of the same size, without any count.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import random
+import time
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import transaction
+
+from benchmarks.collector import postgres_url, redis_server, sqlite_url
+from jobs.agent import batches
+from jobs.agent.batches import Batch
+from jobs.agent.wire import RUNS_QUEUE
+from jobs.broker import connect
+from jobs.broker.inbox import Inbox
+from jobs.metrics.collecting import LIMIT, RunsCollector
+from jobs.models import Rollup, Run
+from tests.metrics.batches import NOW, make_batch, make_run
+from tests.postgres import default_database
+from tests.servers import RedisServer
+
+TARGET_PER_SECOND = 20_000
+RECORDS = 500
+WORKERS = 40
+TASKS, QUEUES = 100, 10
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Return one row a database: attempts a second, the bare insert's, and their ratio."""
+    made = [batch(number) for number in range(WORKERS * (4 if quick else 20))]
+    rows = []
+    with redis_server() as redis, sqlite_url() as sqlite, postgres_url() as postgres:
+        for name, url in (("SQLite", sqlite), ("PostgreSQL", postgres)):
+            with default_database(url):
+                call_command("migrate", verbosity=0)
+                ours = collected_per_second(redis, made)
+                peer = inserted_per_second()
+                rows.append(
+                    {
+                        "name": f"recording into {name}",
+                        "ours": round(ours),
+                        "peer": round(peer),
+                        "ratio": round(ours / peer, 2),
+                        "target": f">= {TARGET_PER_SECOND:,} attempts/s",
+                        "unit": "attempts/s",
+                        "is_met": ours >= TARGET_PER_SECOND,
+                    }
+                )
+    return rows
+
+
+def collected_per_second(redis: RedisServer, made: list[Batch]) -> float:
+    """Fill ``jobs.runs``, then time the collector until it is empty."""
+    settings.BROKER_URL = redis.url
+    with redis.client() as client:
+        client.flushall()
+        for one in made:
+            client.lpush(RUNS_QUEUE, envelope(one))
+    collector = RunsCollector(Inbox(connect(), RUNS_QUEUE))
+    collector.collect(limit=1, wait_seconds=0, now=NOW)
+    gc.collect()
+    started = time.perf_counter()
+    # As much at a time as comes in a second.
+    while collector.collect(limit=min(WORKERS, LIMIT), wait_seconds=0, now=NOW):
+        pass
+    seconds = time.perf_counter() - started
+    number = sum(len(one.runs) for one in made)
+    assert Run.objects.count() == number
+    assert sum(Rollup.objects.filter(level="day", scope="all").values_list("done", flat=True)) == number
+    return (number - RECORDS) / seconds
+
+
+def inserted_per_second() -> float:
+    """Time a bulk insert of the attempts that are there, made anew."""
+    rows = list(Run.objects.order_by("pk")[:40_000])
+    Run.objects.all().delete()
+    for row in rows:
+        row.pk = None
+    gc.collect()
+    started = time.perf_counter()
+    for start in range(0, len(rows), RECORDS * WORKERS):
+        with transaction.atomic():
+            Run.objects.bulk_create(rows[start : start + RECORDS * WORKERS])
+    return len(rows) / (time.perf_counter() - started)
+
+
+def batch(number: int) -> Batch:
+    """Return the batch of one second of one of WORKERS workers."""
+    rng = random.Random(number)
+    second, worker = divmod(number, WORKERS)
+    at = NOW.timestamp() - 60 + second
+    runs = []
+    for _ in range(RECORDS):
+        latency, runtime = rng.lognormvariate(-3, 1), rng.lognormvariate(-2, 1)
+        runs.append(
+            make_run(
+                task_id=str(uuid.UUID(int=rng.getrandbits(128))),
+                publication_id=uuid.UUID(int=rng.getrandbits(128)).hex,
+                task=f"shop.tasks.step_{rng.randrange(TASKS)}",
+                queue=f"queue-{rng.randrange(QUEUES)}",
+                published_at=at - latency - runtime,
+                started_at=at - runtime,
+                finished_at=at,
+                latency=latency,
+                runtime=runtime,
+            )
+        )
+    return make_batch(
+        runs, boot_id=f"boot-{worker}", hostname=f"celery@pay-{worker}", sequence=second + 1, at=at
+    )
+
+
+def envelope(one: Batch) -> bytes:
+    """Return a batch as kombu puts it on a Redis list."""
+    return json.dumps(
+        {
+            "body": base64.b64encode(batches.encode(one)).decode("ascii"),
+            "content-encoding": "binary",
+            "content-type": batches.CONTENT_TYPE,
+            "headers": {},
+            "properties": {
+                "delivery_mode": 2,
+                "delivery_info": {"exchange": "", "routing_key": RUNS_QUEUE},
+                "priority": 0,
+                "body_encoding": "base64",
+                "delivery_tag": str(uuid.uuid4()),
+            },
+        }
+    ).encode()
