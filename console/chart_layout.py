@@ -11,7 +11,6 @@ from console.chart_parts import HEIGHT, Marker, Scale, plot_text
 from console.charts import Figure, base_layout, plot_time
 from jobs.core.windows import Window
 
-DOUBLE_HEIGHT = 220
 # About how wide a letter of 11 px is.
 _LETTER_WIDTH = 6.6
 _MOST_MARKERS = 20
@@ -31,7 +30,7 @@ def figure_of(
     now: datetime,
 ) -> Figure:
     """Put a figure together; with ``lower`` the traces on y2 stand below, on the same time axis."""
-    layout = base_layout(height=HEIGHT if lower is None else DOUBLE_HEIGHT)
+    layout = base_layout(height=HEIGHT)
     end = min(window.end, now)
     width = max((len(html.unescape(label["text"])) for label in labels), default=0)
     is_long = window.length > timedelta(days=2)
@@ -147,6 +146,8 @@ def _limit_words(value: float, text: str, axis: str) -> Figure:
         "yanchor": "bottom",
         "showarrow": False,
         "text": plot_text(text, 40),
+        "bgcolor": "@surface",
+        "borderpad": 0,
         "font": {"size": 11, "color": "@ink-2"},
     }
 

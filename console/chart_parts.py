@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from console import times
 from console.charts import Figure, plot_time
@@ -14,7 +15,11 @@ from console.presenters.plain import visible
 from jobs.core.windows import Window
 from jobs.metrics.reading import Figures
 
+_T = TypeVar("_T")
+
 HEIGHT = 200
+# A limit that is further above the numbers is not drawn.
+_NEAR = 2.5
 # Of text of 11 px.
 _LABEL_HEIGHT = 13.0
 # In a narrower band, as a share of the axis, the words would stand beside it.
@@ -43,8 +48,6 @@ class NumberChart:
     step_seconds: int
     legend: list[tuple[str, str]] = field(default_factory=list)
     is_known: bool = True
-    # Two plots on one time axis.
-    is_double: bool = False
 
     @property
     def json(self) -> str:
@@ -86,6 +89,12 @@ class Scale:
             if top >= least:
                 return cls(top_of([top / seconds], least=0.01), suffix, factor=1 / seconds, words=words)
         return cls(top_of([top * 1000], least=10), " ms", factor=1000.0, words="milliseconds")
+
+
+def near_limit(limit: float | None, values: Sequence[float | None]) -> float | None:
+    """Return a limit that can be drawn without flattening what it is the limit of, else None."""
+    top = max((value for value in values if value is not None), default=0.0)
+    return limit if limit is not None and limit <= max(top, 1e-9) * _NEAR else None
 
 
 def top_of(values: Sequence[float | None], *, least: float) -> float:
@@ -191,7 +200,7 @@ def gap_traces(
                     "type": "scatter",
                     "mode": "text",
                     "x": [plot_time(window.start + timedelta(seconds=window.step_seconds * middle))],
-                    "y": [scale.top * 0.5],
+                    "y": [scale.top * 0.8],
                     "text": ["no data"],
                     "textfont": {"size": 11, "color": "@ink-3"},
                     "hoverinfo": "skip",
@@ -282,6 +291,12 @@ def span_words(window: Window) -> str:
 def past_steps(window: Window, *, now: datetime) -> int:
     """Return how many steps have begun."""
     return max(0, min(len(window.steps), window.index(now) + 1))
+
+
+def past_levels(window: Window, values: Sequence[_T | None], *, now: datetime) -> list[_T | None]:
+    """Return the steps that have begun; the newest is left out while nobody has counted in it yet."""
+    past = list(values[: past_steps(window, now=now)])
+    return past[:-1] if past and past[-1] is None else past
 
 
 def shown_steps(window: Window, steps: Sequence[Figures | None], *, now: datetime) -> list[Figures | None]:

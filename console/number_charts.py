@@ -21,7 +21,8 @@ from console.chart_parts import (
     gap_traces,
     line_trace,
     minutes_of,
-    past_steps,
+    near_limit,
+    past_levels,
     runs,
     shown_steps,
     table,
@@ -191,6 +192,7 @@ def failure_rate(
     # Where workers reported and nothing finished there is a gap in the line, and no band.
     known = [None if each is None else each.attempts for each in shown]
     hundredths = [None if value is None else value * 100 for value in values]
+    limit = near_limit(limit, values)
     scale = Scale(min(100.0, top_of([*hundredths, (limit or 0) * 100], least=1)), " %")
     line = Line("died", "@c-dead", "solid", hundredths, lambda value: words.share(value / 100))
     return NumberChart(
@@ -204,7 +206,9 @@ def failure_rate(
             scale,
             markers,
             labels=end_labels(window, [Line("", *_rest(line))], scale),
-            limit=None if limit is None else (limit * 100, f"alert limit {words.share(limit)}"),
+            limit=None
+            if limit is None
+            else (limit * 100, f"alert limit {words.share(limit).replace('.0 %', ' %')}"),
             now=now,
         ),
         columns=["Failure rate", "Died", "Finished"],
@@ -234,14 +238,15 @@ def dead_letters(
     now: datetime,
 ) -> NumberChart:
     """Draw how many dead letters there are, and below how many jobs died a minute; ``limit`` is an alert's."""
-    past = list(levels[: past_steps(window, now=now)])
+    past = past_levels(window, levels, now=now)
     shown = shown_steps(window, steps, now=now)
     died = [
         None if each is None else each.dead / minutes_of(window, number, now=now)
         for number, each in enumerate(shown)
     ]
+    drawn = near_limit(limit, died)
     upper = Scale(top_of(past, least=10), least_ticks=3)
-    lower = Scale(top_of([*died, limit], least=4), least_ticks=3)
+    lower = Scale(top_of([*died, drawn], least=4), least_ticks=3)
     level_line = Line("dead letters", "@c-dead", "solid", past, words.count)
     bars = {
         "type": "bar",
@@ -269,9 +274,9 @@ def dead_letters(
             ],
             upper,
             markers,
-            labels=end_labels(window, [Line("", *_rest(level_line))], upper, height=110),
+            labels=end_labels(window, [Line("", *_rest(level_line))], upper, height=95),
             lower=lower,
-            limit=None if limit is None else (limit, f"alert limit {words.a_minute(limit)} /min"),
+            limit=None if drawn is None else (drawn, f"alert limit {_plain(drawn)} /min"),
             now=now,
         ),
         columns=["Dead letters", "Died /min"],
@@ -281,7 +286,6 @@ def dead_letters(
         ],
         step_seconds=window.step_seconds,
         is_known=any(each is not None for each in (*past, *died)),
-        is_double=True,
     )
 
 
@@ -299,7 +303,7 @@ def measure(
     now: datetime,
 ) -> NumberChart:
     """Draw any one measure with its limit, as an alert's page does; durations in seconds, shares in per cent."""
-    shown = list(values[: past_steps(window, now=now)])
+    shown = past_levels(window, values, now=now)
     scale = Scale.of_durations([*shown, limit]) if is_duration else Scale(top_of([*shown, limit], least=1))
     line = Line("now", "@c-4", "solid", shown, say)
     return NumberChart(
@@ -321,6 +325,10 @@ def measure(
         step_seconds=window.step_seconds,
         is_known=any(each is not None for each in shown),
     )
+
+
+def _plain(value: float) -> str:
+    return words.a_minute(value).removesuffix(".0")
 
 
 def _short(value: float | None) -> float | None:

@@ -15,6 +15,7 @@ from console.chart_parts import (
     end_labels,
     gap_traces,
     line_trace,
+    near_limit,
     past_steps,
     plot_text,
     table,
@@ -97,11 +98,15 @@ def _queues(
     now: datetime,
 ) -> NumberChart:
     steps = past_steps(window, now=now)
+    # The newest step is left out while nobody has counted in it yet.
+    if steps and all(values[steps - 1] is None for values in series.values()):
+        steps -= 1
     values_by_queue = {queue: list(values[:steps]) for queue, values in series.items()}
     ranked = sorted(values_by_queue, key=lambda queue: (-_weight(values_by_queue[queue]), queue))
     drawn, rest = ranked[:MOST_QUEUES], ranked[MOST_QUEUES:]
     known = _known(list(values_by_queue.values()), steps)
     everything = [value for queue in drawn for value in values_by_queue[queue]]
+    limit = near_limit(limit, everything)
     say: Callable[[float], str] = words.seconds if is_duration else words.count
     if is_duration:
         scale = Scale.of_durations([*everything, limit])

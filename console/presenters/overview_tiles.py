@@ -20,6 +20,8 @@ NO_DATA = "no data"
 # Nothing to compare with.
 UNCHANGED = Change()
 _NAME_LIMIT = 40
+# A message that is sent this instant is due for a moment.
+_LAG_NOISE_SECONDS = 0.5
 # A minute of which no worker has told for so long is not still to come.
 _SILENT_AFTER = timedelta(minutes=3)
 
@@ -169,16 +171,20 @@ def _outbox(found: Overview, numbers: Numbers) -> Tile:
         "Outbox lag",
         figure,
         unit,
-        change(
-            outbox.lag_seconds,
-            None if state is None else state.outbox_lag_seconds,
-            words=lambda seconds: " ".join(lag_figure(seconds)),
-            more_is="worse",
-        ),
+        _lag_change(outbox.lag_seconds, None if state is None else state.outbox_lag_seconds),
         f"{waiting}, {stuck}" if outbox.pending else "no message waits",
         href=reverse("console:outbox"),
         alarm=_alarm(found, AlertKind.OUTBOX_LAG),
     )
+
+
+def _lag_change(now: float, before: float | None) -> Change:
+    def say(seconds: float) -> str:
+        return " ".join(lag_figure(seconds))
+
+    if before is not None and abs(now - before) < _LAG_NOISE_SECONDS:
+        return Change("same", "equal", "no change", f"from {say(before)}")
+    return change(now, before, words=say, more_is="worse")
 
 
 def _alarm(found: Overview, kind: AlertKind) -> str:

@@ -43,7 +43,7 @@ function draw(element) {
   colours.done();
   if (element.clientWidth < 500) {
     layout.xaxis = { ...layout.xaxis, nticks: 4 };
-    (layout.annotations || []).forEach((label) => { label.text = label.text.replace(" selected", ""); });
+    (layout.annotations || []).forEach((label) => { label.text = label.text.replace(/ selected$|^deploy /, ""); });
   }
   // A finger that drags over a chart of numbers scrolls the page.
   if (element.dataset.range && matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
