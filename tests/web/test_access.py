@@ -21,8 +21,9 @@ from tests.web.people import client_of, make_person
 pytestmark = pytest.mark.django_db
 
 METHODS = ("get", "head", "options", "post", "put", "patch", "delete", "trace")
-# What answers without a login: the login pages, whether the process lives, the choice of colours.
-OPEN = {"/login/", "/admin/login/", "/healthz", "/theme/"}
+# What answers without a login: the login pages, whether the process lives and can serve, the choice of colours.
+# /metrics asks for a token instead, see tests/test_metrics_endpoint.py.
+OPEN = {"/login/", "/admin/login/", "/healthz", "/readyz", "/metrics", "/theme/"}
 TABLES = [getattr(models, name) for name in models.__all__]
 
 
