@@ -10,7 +10,11 @@ from jobs.outbox.service import relay_duty_name
 # By duty of runops; all others are relays.
 _NOT_DONE = {
     "collector": "dead letters are not collected",
+    "runs": "attempts are not counted",
+    "queues": "queues are not measured",
     "operations": "replays and purges stand still",
+    "alerts": "no alert rule is judged",
+    "notifications": "nobody is told of alerts",
 }
 
 
@@ -29,7 +33,9 @@ def health() -> Health:
     undone = leases.undone([*_NOT_DONE, *relays])
     if not undone:
         return Health(True, "Console is healthy", "runops carries out all of its duties")
-    clauses = dict.fromkeys(_NOT_DONE.get(each.duty, "the outbox is not sent") for each in undone)
+    clauses = dict.fromkeys(
+        _NOT_DONE.get(each.duty, "what waits in the outbox is not sent") for each in undone
+    )
     is_idle = any(not each.trouble for each in undone)
     words = "runops is not running" if is_idle else "runops is blocked"
     return Health(False, words, "; ".join(clauses))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from console import times
 from console.presenters import alert_list, alert_words
 from console.presenters.alert_list import AlertRow
+from console.presenters.alert_notes import JUDGED_WITHIN
 from console.presenters.alert_page import Entry, Fact, Way, notification_entry, rule_facts, safe_href, ways
 from console.presenters.plain import count_of, visible
 from jobs.alerts import reading, silences
@@ -17,8 +18,6 @@ from jobs.models import Alert, AlertRule, Notification
 
 SHOWN_ALERTS = 10
 SHOWN_NOTIFICATIONS = 10
-# The rules are judged every few seconds: one that was not for so long is not watched.
-JUDGED_WITHIN = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +138,9 @@ def _state(rule: AlertRule, open_states: list[str], *, now: datetime) -> tuple[s
         return "firing", trouble
     if trouble:
         return "unknown", trouble
+    # Why no rule is judged stands above them all, once.
     if rule.evaluated_at is None:
-        return "unknown", "It was not judged yet. runops does that every few seconds."
+        return "unknown", "It was not judged yet."
     if now - rule.evaluated_at > JUDGED_WITHIN:
-        ago = times.ago(rule.evaluated_at, now=now)
-        return "unknown", f"It was last judged {ago}: runops, which does that, is not running or is blocked."
+        return "unknown", f"It was last judged {times.ago(rule.evaluated_at, now=now)}."
     return ("pending", "") if open_states else ("quiet", "")

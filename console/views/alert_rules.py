@@ -17,7 +17,7 @@ from console.forms.alert_rules import RuleForm
 from console.htmx import render_page, wants_partial
 from console.methods import acts_on
 from console.permissions import requires
-from console.presenters import alert_list, alert_names, alert_page, alert_rules, alert_words
+from console.presenters import alert_list, alert_names, alert_notes, alert_page, alert_rules, alert_words
 from jobs.alerts import rules as services
 from jobs.alerts import testing
 from jobs.core.alert_kinds import KINDS
@@ -37,6 +37,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
         "page": alert_rules.read_list(now=now),
         "tabs": alert_list.tabs("alert-rules", now=now),
         "live_url": reverse("console:alert-rules"),
+        "notes": alert_notes.read(now=now),
         "now": now,
     }
     return render_page(request, "console/alerts/rules.html", "console/alerts/_rules.html", context)
@@ -188,6 +189,7 @@ def _page(request: HttpRequest, rule: AlertRule, *, error: str = "", status: int
         "page": alert_rules.read(rule, now=now),
         "rule": rule,
         "live_url": reverse("console:alert-rule", args=[rule.pk]),
+        "notes": alert_notes.read(now=now),
         "error": error,
         "now": now,
     }

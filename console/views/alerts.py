@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 
 from console.htmx import STOP_POLLING, render_page, wants_partial
 from console.permissions import requires
-from console.presenters import alert_list, alert_page
+from console.presenters import alert_list, alert_notes, alert_page
 
 
 @require_GET
@@ -22,6 +22,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "page": alert_list.read_now(now=now),
         "tabs": alert_list.tabs("alerts", now=now),
         "live_url": reverse("console:alerts"),
+        "notes": alert_notes.read(now=now),
         "all_href": reverse("console:alert-history"),
         "recent_title": "Recovered last",
         "now": now,

@@ -215,6 +215,28 @@ def test_the_number_of_queries_does_not_grow_with_the_alerts(django_assert_max_n
         client.get("/alerts/history/")
 
 
+def test_a_quiet_page_says_so_when_nobody_watches():
+    rule = make_rule()
+    AlertRule.objects.update(evaluated_at=NOW - timedelta(minutes=9))
+
+    for address in (ALERTS, "/alerts/rules/", f"/alerts/rules/{rule.pk}/"):
+        text = page(address, client_of("Viewer", login=f"viewer{len(address)}"))
+        assert "Nobody watches. The rules were last judged 9 min ago: runops" in text
+        assert "nobody is told" in text
+
+
+def test_a_page_says_so_when_nobody_can_be_mailed(settings):
+    make_rule(webhook_url="https://hooks.example/x")
+    client = viewer()
+    assert "No mail server" not in page(client=client)
+
+    settings.EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+
+    text = page(client=client)
+    assert "No mail server is set. Alerts are seen here and mailed to nobody." in text
+    assert "1 rule has a webhook, which is called." in text
+
+
 # One alert
 
 
@@ -375,7 +397,7 @@ def test_the_foot_of_the_side_bar_says_whether_runops_does_its_work():
     client = viewer()
     assert "runops is not running" in page(ALERTS, client)
 
-    for duty in ("collector", "operations", "relay", "alerts", "notifications"):
+    for duty in ("collector", "runs", "queues", "operations", "relay", "alerts", "notifications"):
         Lease.objects.create(
             duty=duty, holder="runops@a:1", renewed_at=NOW, expires_at=NOW + timedelta(days=36_500)
         )

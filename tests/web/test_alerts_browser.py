@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -11,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from jobs.core.words import AlertState
 from jobs.models import Alert, AlertRule, Silence
+from tests.metrics_rows import make_rollup
 from tests.web.browsing import Problems, open_page
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -95,11 +97,16 @@ def test_a_rule_is_silenced_with_the_keyboard_alone(console_page):
     assert round((silence.ends_at - silence.starts_at).total_seconds()) == 4 * 3600
 
 
-def test_the_chart_of_an_alert_is_drawn(console_page):
+def test_the_chart_of_an_alert_is_drawn_with_its_limit_and_shown_as_a_table(console_page):
+    now = timezone.now()
     firing = Alert.objects.get(state=AlertState.FIRING)
-    Alert.objects.update(details={"letters": "task:shop.tasks.send_receipt"})
+    for minute in range(2, 40):
+        make_rollup(at=now - timedelta(minutes=minute), done=100, dead=120)
 
     console_page.goto(f"/alerts/{firing.pk}/")
 
-    expect(console_page.get_by_role("heading", name="Jobs that died")).to_be_visible()
-    expect(console_page.get_by_role("heading", name="Life of this alert")).to_be_visible()
+    chart = console_page.locator("#measure-chart")
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    expect(chart).to_contain_text("alert limit 20 a minute")
+    console_page.get_by_text("Show as a table").click()
+    expect(console_page.locator("#measure-table")).to_contain_text("120 a minute")
