@@ -35,6 +35,10 @@ class Measured:
     consumers: int | None = None
     waiting_since: float | None = None
     trouble: str = ""
+    # On Redis how many were delivered more than a minute ago, and when the first of these is delivered again unless
+    # it is acknowledged, in seconds since the epoch.
+    delivered_long_ago: int = 0
+    returns_at: float | None = None
     # On Redis how many are on each of its lists, that of the highest priority first.
     sizes: tuple[int, ...] = ()
 

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import time
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +23,8 @@ MOST_UNACKNOWLEDGED = 50_000
 # Keys that one call looks at for queues that nobody told of: 20 ms of Redis.
 SCANNED_KEYS = 20_000
 _CHUNK = 500
+# A worker that has a message has told so by then.
+LONG_AGO_SECONDS = 60.0
 _BINDINGS_SECONDS = 60.0
 _UNREADABLE = (
     "Its oldest item is no message: it ends the worker that takes it. Pause the queue, look at the item"
@@ -56,11 +57,12 @@ end
 return found
 """
 
+_END_BYTES = 4_000
 # The ends of the entries of delivered messages, which name exchange and routing key.
 _ENDS = """
 local ends = {}
-for number, tag in ipairs(ARGV) do
-    ends[number] = string.sub(redis.call('HGET', KEYS[1], tag) or '', -4000)
+for number = 2, #ARGV do
+    ends[number - 1] = string.sub(redis.call('HGET', KEYS[1], ARGV[number]) or '', -tonumber(ARGV[1]))
 end
 return ends
 """
@@ -76,6 +78,8 @@ class RedisKeys:
         self.client: Any = redis.Redis(connection_pool=channel.pool)
         self.prefix: str = channel.global_keyprefix
         self.unacked = f"{self.prefix}{channel.unacked_key}"
+        self.unacked_times = f"{self.prefix}{channel.unacked_index_key}"
+        self.visibility_seconds = float(channel.visibility_timeout)
         self.separator: str = channel.sep
         self._bindings: str = channel.keyprefix_queue
 
@@ -112,15 +116,19 @@ class RedisQueues:
         lists = {queue: self._lists(queue) for queue in queues}
         facts = self._facts([name for names in lists.values() for name in names])
         delivered = self._delivered()
+        long_ago = time.time() - LONG_AGO_SECONDS
         measured = {}
         for queue, names in lists.items():
             found = [facts[name] for name in names]
             sizes = [size for size, _, _ in found]
+            old = [at for at in (delivered or {}).get(queue, ()) if at < long_ago]
             measured[queue] = Measured(
                 ready=sum(size for size in sizes if size > 0) if max(sizes) >= 0 else None,
-                unacknowledged=None if delivered is None else delivered[queue],
+                unacknowledged=None if delivered is None else len(delivered.get(queue, ())),
                 waiting_since=min((since for _, since, _ in found if since is not None), default=None),
                 trouble=next((trouble for _, _, trouble in found if trouble), ""),
+                delivered_long_ago=len(old),
+                returns_at=min(old) + self._keys.visibility_seconds if old else None,
                 sizes=tuple(max(size, 0) for size in sizes),
             )
         return measured
@@ -188,34 +196,41 @@ class RedisQueues:
                 found[name] = (int(size), since, _UNREADABLE if has_fault else "")
         return found
 
-    def _delivered(self) -> Counter[str] | None:
-        """Count delivered messages by queue; None when there are too many to look at."""
+    def _delivered(self) -> dict[str, list[float]] | None:
+        """Return when each delivered message was delivered, by queue; None when there are too many to look at."""
         client, key = self._keys.client, self._keys.unacked
         if client.hlen(key) > MOST_UNACKNOWLEDGED:
             self._queue_of_tag = {}
             return None
-        tags = client.hkeys(key)
-        known = {tag: self._queue_of_tag[tag] for tag in tags if tag in self._queue_of_tag}
-        new = [tag for tag in tags if tag not in known]
+        times = client.zrange(self._keys.unacked_times, 0, MOST_UNACKNOWLEDGED, withscores=True)
+        known = {tag: self._queue_of_tag[tag] for tag, _ in times if tag in self._queue_of_tag}
+        new = [tag for tag, _ in times if tag not in known]
         if time.monotonic() - self._routes_since > _BINDINGS_SECONDS:
             self._routes, self._routes_since = {}, time.monotonic()
         for at in range(0, len(new), _CHUNK):
             chunk = new[at : at + _CHUNK]
-            ends = self._keys.run(_ENDS, [key], chunk)
+            ends = self._keys.run(_ENDS, [key], [_END_BYTES, *chunk])
             if ends is None:
-                ends = [(item or b"")[-4000:] for item in client.hmget(key, chunk)]
+                ends = [(item or b"")[-_END_BYTES:] for item in client.hmget(key, chunk)]
             for tag, end in zip(chunk, ends, strict=True):
                 # One that was acknowledged meanwhile has no entry any more.
                 if end:
                     known[tag] = self._queue_of(end)
         self._queue_of_tag = known
-        return Counter(known.values())
+        delivered: dict[str, list[float]] = {}
+        for tag, at_seconds in times:
+            if tag in known:
+                delivered.setdefault(known[tag], []).append(at_seconds)
+        return delivered
 
     def _queue_of(self, end: bytes) -> str:
         found = _ROUTE.search(end.decode("utf-8", "replace"))
         if found is None:
             return ""
-        exchange, routing_key = (json.loads(part) or "" for part in found.groups())
+        try:
+            exchange, routing_key = (json.loads(part) or "" for part in found.groups())
+        except ValueError:
+            return ""  # written by somebody else than kombu
         route = (exchange, routing_key)
         if route not in self._routes:
             self._routes[route] = self._routed(exchange, routing_key)

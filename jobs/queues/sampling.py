@@ -179,6 +179,19 @@ def _row(
         held_by_workers=held_of(consumers, queue),
         consumers=len(of_queue(consumers, queue)) if number is None else number,
         oldest_age_seconds=age,
-        trouble=measured.trouble[:NAME_LENGTH],
+        trouble=(measured.trouble or _orphans(queue, measured, consumers))[:NAME_LENGTH],
         **columns,
+    )
+
+
+def _orphans(queue: str, measured: Measured, consumers: list[Consumer]) -> str:
+    """Say how many messages were delivered to workers that are not there any more, and when they come back."""
+    known = unacknowledged_of(consumers, queue)
+    if known is None or measured.returns_at is None or measured.delivered_long_ago <= known:
+        return ""
+    number = measured.delivered_long_ago - known
+    at = datetime.fromtimestamp(measured.returns_at, UTC)
+    return (
+        f"{number:,} delivered message{'s belong' if number > 1 else ' belongs'} to no worker that is there."
+        f" Redis delivers them again from {at:%Y-%m-%d %H:%M} UTC on, when their visibility timeout is over."
     )

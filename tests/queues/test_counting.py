@@ -205,3 +205,19 @@ def test_other_transports_count_what_waits_and_leave_the_rest_unknown():
 def test_addresses_of_redis_are_known_without_asking():
     assert on_redis("redis://nowhere:1/0")
     assert not on_redis("amqp://nowhere//")
+
+
+def test_row_66_what_was_delivered_long_ago_is_counted_with_the_time_of_its_return(broker, meter):
+    with publisher(broker.url) as app:
+        send(app, count=3)
+    with connect() as connection:
+        for _ in range(3):
+            connection.default_channel.basic_get("critical")
+        with broker.client() as client:
+            tag = client.zrange("unacked_index", 0, 0)[0]
+            client.zadd("unacked_index", {tag: time.time() - 600})
+
+        measured = meter.measure(["critical"])["critical"]
+
+    assert (measured.unacknowledged, measured.delivered_long_ago) == (3, 1)
+    assert measured.returns_at - time.time() == pytest.approx(3_000, abs=5)

@@ -231,6 +231,7 @@ def test_a_round_over_200_queues_and_20000_messages_takes_less_than_a_second(bro
         for queue in queues:
             pipeline.lpush(queue, *[item] * 50)
         for number in range(10_000):
+            pipeline.zadd("unacked_index", {f"tag-{number}": 1.8e9})
             pipeline.hset("unacked", f"tag-{number}", b'[{"body": "' + b"x" * 1_000 + b'"}, "", "q000"]')
         pipeline.execute()
     sampler.sample(now=NOW)
@@ -241,3 +242,26 @@ def test_a_round_over_200_queues_and_20000_messages_takes_less_than_a_second(bro
 
     assert sample_of("q000").unacknowledged == 10_000
     assert seconds < 1.0
+
+
+def test_row_66_messages_of_workers_that_are_gone_are_told_with_the_time_of_their_return(broker, sampler):
+    make_boot("celery@a", queues=["critical"], last_seen_at=NOW, held={"critical": 1})
+    with publisher(broker.url) as app:
+        send(app, count=4)
+    with connect() as connection:
+        for _ in range(4):
+            connection.default_channel.basic_get("critical")
+        with broker.client() as client:
+            at = time.time() - 600
+            for tag in client.zrange("unacked_index", 0, 2):
+                client.zadd("unacked_index", {tag: at})
+
+        sampler.sample(now=NOW)
+
+    found = reading.now_of("critical", now=NOW)
+    assert found.unacknowledged == 4
+    returns_at = datetime.fromtimestamp(at + 3_600, UTC)
+    assert found.trouble == (
+        "2 delivered messages belong to no worker that is there. Redis delivers them again from"
+        f" {returns_at:%Y-%m-%d %H:%M} UTC on, when their visibility timeout is over."
+    )

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from django.utils import timezone
+from kombu.transport.native_delayed_delivery import declare_native_delayed_delivery_exchanges_and_queues
 
 from jobs.audit import Actor
+from jobs.broker import connect
 from jobs.broker.lifting import Lifted
 from jobs.core.words import LetterState, QueueActionState
 from jobs.errors import QueueRefused
 from jobs.models import AuditEntry, DeadLetter, StoppedConsumer
-from jobs.queues import actions, purging
+from jobs.queues import actions, purging, reading
 from tests.queues.messages import send
 from tests.queues.place import QueuePlace, lines
 from tests.rabbit import rabbit_server
@@ -195,3 +197,25 @@ def test_looking_into_a_queue_takes_nothing_or_is_refused_where_that_cannot_be(p
             actions.peek(place.queue)
 
     assert _ready(place) == 3
+
+
+def test_row_83_what_rabbitmq_itself_delays_is_counted_as_held_by_the_broker(place: QueuePlace):
+    if place.broker_url.startswith("redis"):
+        place.round()
+        assert place._meter.delayed() == 0
+        return
+    with connect() as connection:
+        # As a worker with quorum queues declares them at its start; of these the longest takes four years.
+        declare_native_delayed_delivery_exchanges_and_queues(connection, "classic")
+        with connection.Producer() as producer:
+            for _ in range(3):
+                producer.publish("x", exchange="celery_delayed_27", routing_key=".".join(["1"] * 28) + ".low")
+    send(place.app, place.queue)
+
+    place.until(lambda: place._meter.delayed() == 3, what="three held messages")
+
+    place.until(lambda: place.now(reading.DELAYED).held_by_broker == 3, what="the row of what is delayed")
+    place.start()
+    place.until(lambda: place.now().consumers == 1, what="the queue to be counted")
+    # The broker does not tell which queue they are for.
+    assert place.now().held_by_broker is None
