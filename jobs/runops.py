@@ -34,7 +34,6 @@ from jobs.errors import LeaseLost
 from jobs.leases import HeldLease
 from jobs.metrics import lost, states
 from jobs.metrics.collecting import RunsCollector
-from jobs.metrics.workers import LOST_AFTER
 from jobs.operations.outcomes import give_up_overdue
 from jobs.operations.runner import Runner
 from jobs.outbox.relay import relay_batch
@@ -107,11 +106,10 @@ def runs_duty() -> Round:
             lease.tell_trouble(collector.trouble)
             told = collector.trouble
         now = timezone.now()
-        if collector.level_since is not None and time.monotonic() - looked_at >= LOST_EVERY_SECONDS:
+        if time.monotonic() - looked_at >= LOST_EVERY_SECONDS and collector.has_heard_all(now=now):
             looked_at = time.monotonic()
             lease.check()
-            if now - collector.level_since >= LOST_AFTER:
-                lost.declare_lost(now=now)
+            lost.declare_lost(now=now)
             lost.settle(now=now)
         return 0.0 if collector.is_behind else RUNS_EVERY_SECONDS
 

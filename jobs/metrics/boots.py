@@ -18,8 +18,9 @@ from jobs.core.sequences import Counted
 from jobs.models import WorkerBoot
 
 BOOT_LENGTH = 64
-# Of what a batch lists for the pages. A worker has a slot for each of its jobs, and a few queues.
-MOST_LISTED = 1_000
+# Of what a batch lists. A worker has a slot for each of its jobs, and a few queues; with gevent it may have
+# thousands, and those that are acknowledged already are what a lost worker takes with it.
+MOST_QUEUES, MOST_RUNNING = 1_000, 5_000
 _TURN = int.from_bytes(hashlib.blake2b(b"jobs.runs", digest_size=8).digest(), "big", signed=True)
 _COLUMNS = tuple(field.attname for field in WorkerBoot._meta.concrete_fields if not field.primary_key)
 
@@ -89,15 +90,16 @@ def _describe(boot: WorkerBoot, batch: Batch, *, now: datetime) -> None:
     boot.hostname = clean_name(batch.hostname)
     boot.pool = clean_name(batch.pool, limit=64)
     boot.concurrency = batch.concurrency
-    boot.queues = [clean_name(queue) for queue in batch.queues[:MOST_LISTED]]
+    boot.queues = [clean_name(queue) for queue in batch.queues[:MOST_QUEUES]]
     boot.reported_at = moment(batch.at, now=now) or now
     boot.last_seen_at = now
     boot.goodbye_at = boot.reported_at if batch.is_goodbye else None
     boot.load = batch.load
     boot.memory_bytes = batch.memory_bytes
-    boot.running = [clean_json(dataclasses.asdict(job)) for job in batch.running[:MOST_LISTED]]
+    running = sorted(batch.running, key=lambda job: not job.is_acknowledged)[:MOST_RUNNING]
+    boot.running = [clean_json(dataclasses.asdict(job)) for job in running]
     boot.held, boot.reserved = _by_queue(batch.held), _by_queue(batch.reserved)
 
 
 def _by_queue(counts: dict[str, int]) -> dict[str, int]:
-    return {clean_name(queue): number for queue, number in list(counts.items())[:MOST_LISTED]}
+    return {clean_name(queue): number for queue, number in list(counts.items())[:MOST_QUEUES]}

@@ -28,6 +28,9 @@ LIMIT = 64
 MOST_ROWS = 40_000
 # A round that did not come for so long says nothing about how far the queue was read meanwhile.
 LONGEST_BREAK = timedelta(seconds=10)
+# How long all that waited must have been read before a worker's silence says something. After an outage of the
+# broker Celery waits up to 30 s before it tries to connect again, and the worker's first words come then.
+LEVEL_FOR = timedelta(seconds=60)
 # One line in so long about batches that cannot be read.
 TELL_EVERY = timedelta(seconds=60)
 # What a column takes, and what no worker counts within a minute.
@@ -83,6 +86,10 @@ class RunsCollector:
         self._note_level(taken, limit, now)
         self._tell_unreadable(now)
         return len(taken)
+
+    def has_heard_all(self, *, now: datetime) -> bool:
+        """Say whether every living worker must have been heard of by now: all was read for LEVEL_FOR."""
+        return self.level_since is not None and now - self.level_since >= LEVEL_FOR
 
     def _read(self, taken: Sequence[Taken]) -> Iterator[list[Batch]]:
         """Return the batches that can be read, in the order they came, at most MOST_ROWS at a time."""

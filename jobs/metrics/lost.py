@@ -54,7 +54,7 @@ Presumed = Sequence[Any]
 def declare_lost(*, now: datetime) -> int:
     """Give up on workers that were silent for too long; return how many dead letters that made.
 
-    Only for a collector that has read all that waited for LOST_AFTER: what it has not read may be their words.
+    Only for a collector that ``has_heard_all``: what it has not read may be their words.
     One transaction for each worker.
     """
     solo = Q(pool="solo")
