@@ -149,5 +149,5 @@ def test_the_number_of_queries_does_not_grow_with_the_groups(django_assert_max_n
         fill(1)
     client = viewer()
 
-    with django_assert_max_num_queries(22):
+    with django_assert_max_num_queries(26):
         client.get(GROUPS)
