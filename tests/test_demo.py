@@ -22,7 +22,7 @@ from django.urls import reverse
 from console.demo import feed
 from console.demo.services import FLAP_SECONDS, MailRelay, PaymentProvider
 from console.demo.state import Demo
-from jobs.models import AuditEntry
+from jobs.models import AuditEntry, Deploy
 from tests.servers import RedisServer, free_port, wait_until
 from tests.test_up import client, log_in, password_of, token
 from tests.up_process import ROOT, Up
@@ -191,6 +191,14 @@ class TestSwitch:
 
         assert demo.is_fixed
         assert AuditEntry.objects.filter(action="demo.switch").count() == 1
+
+    def test_each_switch_marks_a_deployment_for_the_charts(self, demo: Demo) -> None:
+        operator = browser("Operator")
+
+        for bugs in ("fixed", "fixed", "back"):
+            operator.post(self.url, {"bugs": bugs})
+
+        assert list(Deploy.objects.order_by("pk").values_list("name", flat=True)) == ["shop 1.1", "shop 1.0"]
 
     def test_bugs_come_back(self, demo: Demo) -> None:
         demo.switch(fixed=True)

@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST
 
+from console.demo.releases import mark_release
 from console.demo.state import Demo
 from console.permissions import requires
 from jobs import audit
@@ -48,14 +49,16 @@ def switch(request: HttpRequest) -> HttpResponse:
     with transaction.atomic():
         if demo.switch(fixed=is_fixed):
             assert isinstance(request.user, AbstractUser)  # noqa: S101 (the permission says so)
+            actor, now = audit.Actor(user=request.user), timezone.now()
             audit.record(
-                actor=audit.Actor(user=request.user),
+                actor=actor,
                 action="demo.switch",
                 text="fixed the bugs of the demo shop"
                 if is_fixed
                 else "brought the bugs of the demo shop back",
-                now=timezone.now(),
+                now=now,
             )
+            mark_release(fixed=is_fixed, actor=actor, now=now)
     messages.success(
         request,
         "The bugs are fixed. The shop’s worker starts again in a moment; then replay."

@@ -12,11 +12,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
+from django.utils import timezone
 
 from console import stack
 from console.demo.programs import programs
+from console.demo.releases import mark_release
 from console.demo.state import Demo
 from console.supervisor import AlreadyRunning, Output, Supervisor
+from jobs.audit import Actor
 from jobs.core.words import LetterState
 from jobs.models import DeadLetter
 
@@ -62,6 +65,7 @@ class Command(BaseCommand):
         if not demo.switch(fixed=fixed):
             self.stdout.write("The bugs are fixed already." if fixed else "The bugs are there already.")
         else:
+            mark_release(fixed=fixed, actor=Actor(name="manage.py demo"), now=timezone.now())
             self.stdout.write(AFTER_THE_FIX if fixed else AFTER_THE_BREAK)
         if not demo.is_running:
             self.stdout.write(
