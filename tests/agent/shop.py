@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
-from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from kombu import Queue
 from kombu.serialization import register
 
@@ -28,6 +28,12 @@ class Unpicklable(Exception):
         self.held = lambda: None
         self.second = second
         super().__init__(f"{first} and {second}")
+
+
+class HeldBack(Retry):
+    """As ``jobs.base`` raises it for a job that is in another message before its body ran."""
+
+    goes_on = True
 
 
 def _dump(value: Any) -> bytes:
@@ -64,6 +70,8 @@ def create(broker: str, **settings: Any) -> Celery:
 app = create(
     os.environ.get("BROKER_URL", "memory://"), result_backend=os.environ.get("RESULT_BACKEND") or None
 )
+if "SOFT_SHUTDOWN_SECONDS" in os.environ:
+    app.conf.worker_soft_shutdown_timeout = float(os.environ["SOFT_SHUTDOWN_SECONDS"])
 if "QUORUM_QUEUE" in os.environ:
     app.conf.task_queues = [Queue(os.environ["QUORUM_QUEUE"], queue_arguments={"x-queue-type": "quorum"})]
 if "BROKER_FOLDER" in os.environ:
@@ -212,6 +220,16 @@ def ignore() -> None:
 @app.task(name="shop.replace", bind=True)
 def replace(self: Any, path: str) -> None:
     self.replace(mark.si(path, "replacement"))
+
+
+@app.task(name="shop.hold_back")
+def hold_back() -> None:
+    raise HeldBack("the limit is reached")
+
+
+@app.task(name="shop.nap")
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 @app.task(name="shop.retry_with_error", bind=True, max_retries=1, default_retry_delay=0)
