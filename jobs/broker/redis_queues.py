@@ -224,7 +224,10 @@ class RedisQueues:
         return delivered
 
     def _queue_of(self, end: bytes) -> str:
-        found = _ROUTE.search(end.decode("utf-8", "replace"))
+        # Names are short as a rule, and a search takes a tenth of a millisecond a kilobyte.
+        found = _ROUTE.search(end[-200:].decode("utf-8", "replace")) or _ROUTE.search(
+            end.decode("utf-8", "replace")
+        )
         if found is None:
             return ""
         try:
