@@ -82,7 +82,9 @@ def _first(report: QueueReport) -> str:
     for reasons in (report.reasons, report.unknown):
         if reasons:
             return clean_line(reasons[0], limit=500)
-    return f"{len(report.queues):,} queues, {report.dead_letters:,} dead letters, no alert."
+    queues = "1 queue" if len(report.queues) == 1 else f"{len(report.queues):,} queues"
+    letters = "1 dead letter" if report.dead_letters == 1 else f"{report.dead_letters:,} dead letters"
+    return f"{queues}, {letters}, no alert."
 
 
 def _row(queue: QueueHealth) -> tuple[str, ...]:
