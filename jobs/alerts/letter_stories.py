@@ -72,7 +72,7 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
     parts: list[Part] = [
         (f"{alert_words.counted(died, 'job')} died since ", False),
         (f"{since} UTC", True),
-        (f" ({alert_words.duration(lasted)} ago), and {_waiting(in_all)}.", False),
+        (f"{alert_words.ago(lasted)}, and {_waiting(in_all)}.", False),
     ]
     if rule.kind == AlertKind.LETTERS_GROWING:
         limit = alert_words.number(rule.threshold)

@@ -11,7 +11,7 @@ from jobs.core import alert_words
 from jobs.core import query as core_query
 from jobs.core.alerts import KINDS, Unit
 from jobs.core.words import AlertKind
-from jobs.metrics.workers import ONLINE, BootNow, boots_now
+from jobs.metrics.workers import LOST_AFTER, ONLINE, BootNow, boots_now
 from jobs.models import Alert, AlertRule, DeadLetter
 from jobs.queues.reading import now_of_all
 
@@ -48,7 +48,7 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
     parts: list[Part] = [
         ("It has been so since ", False),
         (f"{alert_words.clock(since, now=now)} UTC", True),
-        (f" ({alert_words.duration(lasted)} ago).", False),
+        (f"{alert_words.ago(lasted)}.", False),
     ]
     if kind.has_threshold:
         parts.append((f" The limit is {alert_words.said(kind.unit, rule.threshold)}.", False))
@@ -104,9 +104,12 @@ def _consequence(bundle: Sequence[Alert], *, now: datetime) -> str:
     rule = bundle[0].rule
     if rule.kind != AlertKind.NO_CONSUMER:
         return CONSEQUENCES[AlertKind(rule.kind)]
-    online = sum(boot.state == ONLINE for boot in boots_now(now=now))
+    # One that has been silent for so long is as good as lost, also before it is written down as such.
+    heard = [
+        boot for boot in boots_now(now=now) if boot.state == ONLINE and now - boot.last_seen_at < LOST_AFTER
+    ]
     workers = (
-        "no worker is online" if not online else f"{alert_words.counted(online, 'worker')} online, none on it"
+        f"{alert_words.counted(len(heard), 'worker')} online, none on it" if heard else "no worker is online"
     )
     messages = alert_words.counted(sum(alert.value or 0 for alert in bundle), "message")
     return f"{messages} wait; {workers}. {CONSEQUENCES[AlertKind.NO_CONSUMER]}"

@@ -48,6 +48,11 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} days"
 
 
+def ago(seconds: float) -> str:
+    """Say after a time of day how long ago that was: " (5 min ago)", "" when it is now."""
+    return f" ({duration(seconds)} ago)" if seconds >= 1 else ""
+
+
 def counted(count: float, noun: str) -> str:
     """Write a count with its noun: "1 job", "533 jobs"."""
     return f"{number(count)} {noun if count == 1 else noun + 's'}"
