@@ -15,7 +15,7 @@ from console.windows import PageWindow
 from jobs.core.query import quote
 from jobs.core.windows import Window
 from jobs.core.words import QueueActionState
-from jobs.metrics import letters, reading
+from jobs.metrics import letters, names, reading
 from jobs.metrics.reading import Figures
 from jobs.models import QueueAction, QueuePause
 from jobs.queues import reading as queues
@@ -137,7 +137,8 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
         QueueAction.objects.filter(queue=name).select_related("operation").order_by("-id")[:PURGES_SHOWN]
     )
     dead = letters.dead_by("queue", [name]).get(name, 0)
-    if queue is None and not tasks and pause is None and not purges and not dead:
+    is_known = queue is not None or tasks or pause is not None or purges or dead
+    if not is_known and not names.is_queue(name, now=now):
         return None
     series = reading.series(window, queue=name, now=now)
     before = reading.totals(window.before().start, window.start, queue=name, now=now)

@@ -17,7 +17,7 @@ from console.windows import PageWindow
 from jobs import search
 from jobs.core import query as core_query
 from jobs.core.query import quote
-from jobs.metrics import letters, reading
+from jobs.metrics import letters, names, reading
 from jobs.metrics.reading import Figures
 from jobs.models import Worker
 from jobs.search import GroupRow
@@ -76,7 +76,8 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> TaskPage | Non
     numbers = reading.totals(window.start, window.end, task=name, now=now)
     dead = letters.dead_by("task", [name]).get(name, 0)
     known = _known(name)
-    if not numbers.attempts and not numbers.received and not dead and not known.workers:
+    is_known = numbers.attempts or numbers.received or dead or known.workers
+    if not is_known and name not in names.tasks_named(name, now=now):
         return None
     before = reading.totals(window.before().start, window.start, task=name, now=now)
     series = reading.series(window, task=name, now=now)
