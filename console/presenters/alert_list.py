@@ -11,7 +11,7 @@ from django.urls import reverse
 from console import times
 from console.forms.search import address
 from console.presenters import alert_words
-from console.presenters.plain import count_of, visible
+from console.presenters.plain import count_of, duration, visible
 from jobs.alerts import reading, silences
 from jobs.alerts.reading import OpenAlert
 from jobs.core.words import AlertKind, AlertState, NotificationKind, NotificationState
@@ -205,7 +205,8 @@ def silence_href(rule: AlertRule) -> str:
 def told_words(alert: Alert, told: Sequence[Notification], *, now: datetime) -> str:
     """Say who was told that it fires, and when, or why not."""
     if alert.state == AlertState.PENDING:
-        return "Nobody is told before it fires."
+        hold = alert.rule.hold_seconds
+        return f"It fires when that has lasted for {duration(hold)}." if hold else "It is about to fire."
     if not told:
         return "Nobody was told."
     return " ".join(_told_one(each, now=now) for each in told)
@@ -213,12 +214,15 @@ def told_words(alert: Alert, told: Sequence[Notification], *, now: datetime) -> 
 
 def _told_one(each: Notification, *, now: datetime) -> str:
     who = alert_words.recipients(each)
-    error = visible(each.last_error[:_ERROR_LIMIT], keep="").rstrip(".")
+    # The first sentence says why; the alert's page has the rest.
+    error = visible(each.last_error[:_ERROR_LIMIT], keep="").partition(". ")[0].rstrip(".")
     if each.state == NotificationState.SENT:
         return f"{who} sent {times.clock(each.sent_at, now=now)}." if each.sent_at else f"{who} sent."
     if each.state == NotificationState.WAITING:
         return f"{who} waits to be sent{f': {error}' if error else ''}."
     why = error.removeprefix("Not sent: ") or "given up"
+    if not each.recipients:
+        return f"Nobody was told: {why.removeprefix('Nobody is to be told: ')}."
     return f"{who} not sent: {why}."
 
 

@@ -263,7 +263,7 @@ def notification_entry(each: Notification, *, now: datetime) -> Entry:
     elif each.state == NotificationState.WAITING and each.attempts:
         when = times.ago(each.due_at, now=now) if each.due_at > now else "now"
         error = f"{error} The {_nth(each.attempts + 1)} try comes {when}.".strip()
-    way = alert_words.recipients(each)
+    way = alert_words.recipients(each) if each.recipients else ""
     return Entry(each.sent_at or each.created_at, icon, tone, word, f"{way[:1].lower()}{way[1:]}", error)
 
 

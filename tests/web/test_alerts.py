@@ -86,7 +86,7 @@ def test_a_pending_alert_says_that_nobody_is_told_yet():
     text = page()
 
     assert "Nothing is firing. 1 is pending. 1 rule watches." in text
-    assert "Limit 10,000 messages. Nobody is told before it fires." in text
+    assert "Limit 10,000 messages. It fires when that has lasted for 5 min." in text
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,14 @@ def test_a_pending_alert_says_that_nobody_is_told_yet():
             {"state": NotificationState.SILENCED, "last_error": "Not sent: silenced until 04:00 UTC."},
             "E-mail to oncall@shop.example not sent: silenced until 04:00 UTC.",
         ),
-        ({"recipients": []}, "E-mail to nobody sent 02:46."),
+        (
+            {
+                "state": NotificationState.GAVE_UP,
+                "recipients": [],
+                "last_error": "Nobody is to be told: the rule names nobody. Set one of them.",
+            },
+            "Limit 20 a minute. Nobody was told: the rule names nobody. 125",
+        ),
         (
             {"recipients": ["a@x.example", "b@x.example", "c@x.example"]},
             "E-mail to a@x.example, b@x.example and 1",
