@@ -144,8 +144,8 @@ def record_of(taken: Taken, *, purge: Purge, now: datetime) -> Record:
             body=taken.body,
             content_type=taken.content_type,
             content_encoding=taken.content_encoding,
-            headers=wire.to_json_value(headers),
-            properties=wire.to_json_value(taken.properties),
+            headers=_json_of(taken, headers),
+            properties=_json_of(taken, taken.properties),
             exchange=_text(delivery.get("exchange")),
             routing_key=_text(delivery.get("routing_key")),
             queue=purge.queue,
@@ -155,6 +155,11 @@ def record_of(taken: Taken, *, purge: Purge, now: datetime) -> Record:
         replay_item=_whole(headers.get(wire.REPLAY_ITEM_HEADER)) or None,
         details=_details(purge),
     )
+
+
+def _json_of(taken: Taken, values: dict[str, Any]) -> dict[str, Any]:
+    """Return headers or properties as JSON, which an item of a list is already."""
+    return values if isinstance(taken.receipt, bytes) else wire.to_json_value(values)
 
 
 def _malformed(taken: Taken, problem: str, *, purge: Purge, now: datetime) -> Record:
