@@ -50,10 +50,8 @@ class AlertRow:
 
     @property
     def headline(self) -> str:
-        """What is wrong, without the number that stands beside it where it is only an average."""
-        if self.alert.rule.kind == AlertKind.LETTERS_GROWING:
-            return reading.headline_of(self.alert, value=None)
-        return self.told.headline
+        """What is wrong."""
+        return headline(self.told)
 
     @property
     def limit_words(self) -> str:
@@ -135,23 +133,34 @@ def row_of(alert: Alert, *, now: datetime) -> AlertRow:
 
 def rows_of(told: Sequence[OpenAlert], *, now: datetime) -> list[AlertRow]:
     """Add links and who was told; one query."""
-    notifications: dict[int, list[Notification]] = {}
-    # Alerts that fire together are told together, and the first of them holds that.
-    leads = [each.alert.lead_id or each.alert.pk for each in told]
-    found = Notification.objects.filter(alert__in=leads, kind=NotificationKind.FIRED).only(
-        "alert", "channel", "state", "recipients", "sent_at", "last_error"
-    )
-    for each in found.order_by("pk"):
-        notifications.setdefault(each.alert_id or 0, []).append(each)
+    words = told_by_alert([each.alert for each in told], now=now)
     return [
         AlertRow(
             told=each,
-            told_words=told_words(each.alert, notifications.get(lead, []), now=now),
+            told_words=words[each.alert.pk],
             letters_href=letters_href(each.letters_query),
             silence_href=silence_href(each.rule),
         )
-        for each, lead in zip(told, leads, strict=True)
+        for each in told
     ]
+
+
+def told_by_alert(alerts: Sequence[Alert], *, now: datetime) -> dict[int, str]:
+    """Say of each alert, by its id, who was told that it fires and when, or why nobody was. One query."""
+    # Alerts that fire together are told together, and the first of them holds that.
+    leads = {alert.pk: alert.lead_id or alert.pk for alert in alerts}
+    found: dict[int, list[Notification]] = {}
+    told = Notification.objects.filter(alert__in=set(leads.values()), kind=NotificationKind.FIRED)
+    for each in told.only("alert", "channel", "state", "recipients", "sent_at", "last_error").order_by("pk"):
+        found.setdefault(each.alert_id or 0, []).append(each)
+    return {alert.pk: told_words(alert, found.get(leads[alert.pk], []), now=now) for alert in alerts}
+
+
+def headline(told: OpenAlert) -> str:
+    """Say what is wrong; of dead letters without the number, which stands beside it."""
+    if told.rule.kind == AlertKind.LETTERS_GROWING:
+        return reading.headline_of(told.alert, value=None)
+    return told.headline
 
 
 def tabs(current: str, *, now: datetime) -> list[Tab]:

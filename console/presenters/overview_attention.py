@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from console import addresses, times
+from console.presenters import alert_list
 from console.presenters.plain import count_of, short_task, visible
 from jobs import overview
 from jobs.alerts.reading import OpenAlert
@@ -54,7 +55,9 @@ class AttentionRow:
 
 def alerts(found: Overview, *, now: datetime) -> list[AttentionRow]:
     """Present the alerts that fire."""
-    return [_alert(each, found.deaths, now=now) for each in found.alerts[: overview.SHOWN_ALERTS]]
+    shown = found.alerts[: overview.SHOWN_ALERTS]
+    told = alert_list.told_by_alert([each.alert for each in shown], now=now) if shown else {}
+    return [_alert(each, told[each.alert.pk], found.deaths, now=now) for each in shown]
 
 
 def queues(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
@@ -71,20 +74,20 @@ def workers(found: Overview, *, window_query: str, now: datetime) -> list[Attent
     ]
 
 
-def _alert(alert: OpenAlert, deaths: list[int], *, now: datetime) -> AttentionRow:
+def _alert(alert: OpenAlert, told: str, deaths: list[int], *, now: datetime) -> AttentionRow:
     page = reverse("console:alert", args=(alert.alert.pk,))
     silence = f"{reverse('console:alert-silence')}?{urlencode({'rule': alert.rule.pk})}"
     parts = [f"Limit {alert.limit}." if alert.limit else alert.sentence]
     if alert.silenced_until is not None:
         parts.append(f"Silenced until {times.clock(alert.silenced_until, now=now)}.")
-    elif alert.alert.told_at is not None:
-        parts.append(f"Told at {times.clock(alert.alert.told_at, now=now)}.")
+    else:
+        parts.append(told)
     since = times.clock(alert.since, now=now)
     return AttentionRow(
         row_id=f"alert-{alert.alert.pk}",
         kind="alert",
         state="firing",
-        headline=_visible(alert.headline),
+        headline=_visible(alert_list.headline(alert)),
         second=_visible(" ".join(part for part in parts if part)),
         href=page,
         figure=alert.figure,
