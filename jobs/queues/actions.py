@@ -167,7 +167,7 @@ def purge(queue: str, *, expected: int, actor: Actor, why: str, now: datetime) -
         audit.record(
             actor=actor,
             action="purge_queue",
-            text=f"purged {count} of the queue {_short(queue)}",
+            text=f"started the purge of {count} of the queue {_short(queue)}",
             why=reason,
             details={"queue": queue, "count": action.expected, "purge": action.pk},
             now=now,

@@ -107,7 +107,7 @@ def test_a_purge_is_audited_and_is_an_operation_that_can_be_undone(broker, purge
     assert (bytes(letter.message.body), letter.message.headers) == (before[0].body, before[0].headers)
     assert letter.unreplayable == ""
     entry = AuditEntry.objects.get(action="purge_queue")
-    assert (entry.text, entry.why) == ("purged 3 waiting messages of the queue critical", "sent twice")
+    assert (entry.text, entry.why) == ("started the purge of 3 waiting messages of the queue critical", "sent twice")
     assert (action.operation.state, action.operation.changed_count) == (OperationState.FINISHED, 3)
 
 
