@@ -14,7 +14,18 @@ from typing import Any
 
 import django
 
-NAMES = ("agent", "collector", "recording", "replay", "purge", "limits", "outbox", "enqueue", "idempotency")
+NAMES = (
+    "agent",
+    "collector",
+    "recording",
+    "replay",
+    "purge",
+    "limits",
+    "outbox",
+    "enqueue",
+    "idempotency",
+    "overview",
+)
 
 
 def main(arguments: list[str]) -> int:

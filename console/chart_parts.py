@@ -133,29 +133,49 @@ def plot_text(text: str, limit: int, *, escape: bool = True) -> str:
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "% {")
 
 
-def line_trace(window: Window, line: Line, scale: Scale, *, fill: int = 0, axis: str = "y") -> Figure:
-    """Draw a line that breaks where nothing is known; a lone point is a dot."""
-    lone = {begin for begin, end in runs(line.values) if end - begin == 1}
+def line_traces(window: Window, line: Line, scale: Scale, *, fill: int = 0) -> list[Figure]:
+    """Draw a line that breaks where nothing is known; a lone point is a dot.
+
+    With ``fill``, in per cent of its colour, each piece is a trace of its own: plotly fills across gaps.
+    """
+    pieces = runs(line.values)
+    if not fill:
+        return [
+            _line(
+                window,
+                line,
+                scale,
+                (0, len(line.values)),
+                {begin for begin, end in pieces if end - begin == 1},
+            )
+        ]
+    return [
+        _line(window, line, scale, (begin, end), {begin} if end - begin == 1 else set())
+        | {"fill": "tozeroy", "fillcolor": f"{line.colour}/{fill}"}
+        for begin, end in pieces
+    ]
+
+
+def _line(window: Window, line: Line, scale: Scale, piece: tuple[int, int], lone: set[int]) -> Figure:
+    numbers = range(*piece)
+    values = line.values[piece[0] : piece[1]]
     trace: Figure = {
         "type": "scatter",
         "mode": "lines+markers" if lone else "lines",
         "name": line.name,
-        "x": [x_of(window, number) for number in range(len(line.values))],
-        "y": [None if value is None else float(f"{value * scale.factor:.4g}") for value in line.values],
-        "text": ["" if value is None else line.say(value) for value in line.values],
+        "x": [x_of(window, number) for number in numbers],
+        "y": [None if value is None else float(f"{value * scale.factor:.4g}") for value in values],
+        "text": ["" if value is None else line.say(value) for value in values],
         "connectgaps": False,
         "line": {"width": 1.75, "color": line.colour, "dash": line.dash},
         "hovertemplate": "%{text}",
-        "yaxis": axis,
     }
     if lone:
         trace["marker"] = {
             "color": line.colour,
-            "size": [4 if number in lone else 0 for number in range(len(line.values))],
+            "size": [4 if number in lone else 0 for number in numbers],
             "line": {"width": 0},
         }
-    if fill and len(runs(line.values)) <= 1:
-        trace |= {"fill": "tozeroy", "fillcolor": f"{line.colour}/{fill}"}
     return trace
 
 

@@ -83,11 +83,13 @@ def of_rate(
     )
 
 
-def of_depth(window: Window, series: Mapping[str, Sequence[float | None]], rest: Sequence[str]) -> str:
+def of_depth(
+    window: Window, series: Mapping[str, Sequence[float | None]], rest: Sequence[str], *, now: datetime
+) -> str:
     first, last = _ends(series)
     if last is None:
         return ""
-    text = f"{last:,.0f} waiting now"
+    text = f"{last:,.0f} waiting {'now' if window.end > now else 'at last'}"
     if first is not None:
         text += f", {first:,.0f} {span_words(window)} ago" if window.name else f", {first:,.0f} at first"
     if len(rest) == 1:
@@ -98,7 +100,9 @@ def of_depth(window: Window, series: Mapping[str, Sequence[float | None]], rest:
     return f"{text}."
 
 
-def of_oldest(window: Window, series: Mapping[str, Sequence[float | None]], rest: Sequence[str]) -> str:
+def of_oldest(
+    window: Window, series: Mapping[str, Sequence[float | None]], rest: Sequence[str], *, now: datetime
+) -> str:
     newest = {
         queue: value
         for queue, values in series.items()

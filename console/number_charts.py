@@ -19,7 +19,7 @@ from console.chart_parts import (
     Scale,
     end_labels,
     gap_traces,
-    line_trace,
+    line_traces,
     minutes_of,
     near_limit,
     past_levels,
@@ -163,7 +163,7 @@ def _percentiles(
         figure=figure_of(
             window,
             [
-                *(line_trace(window, line, scale) for line in reversed(lines)),
+                *(trace for line in reversed(lines) for trace in line_traces(window, line, scale)),
                 *gap_traces(window, known, scale, now=now),
             ],
             scale,
@@ -202,7 +202,7 @@ def failure_rate(
         sentence=sentences.of_rate(window, shown, values, now=now),
         figure=figure_of(
             window,
-            [line_trace(window, line, scale, fill=20), *gap_traces(window, known, scale, now=now)],
+            [*line_traces(window, line, scale, fill=20), *gap_traces(window, known, scale, now=now)],
             scale,
             markers,
             labels=end_labels(window, [Line("", *_rest(line))], scale),
@@ -267,7 +267,7 @@ def dead_letters(
         figure=figure_of(
             window,
             [
-                line_trace(window, level_line, upper, fill=20),
+                *line_traces(window, level_line, upper, fill=20),
                 bars,
                 *gap_traces(window, past, upper, now=now),
                 *gap_traces(window, died, lower, now=now, axis="y2", has_words=False),
@@ -313,7 +313,7 @@ def measure(
         sentence=sentence,
         figure=figure_of(
             window,
-            [line_trace(window, line, scale, fill=20), *gap_traces(window, shown, scale, now=now)],
+            [*line_traces(window, line, scale, fill=20), *gap_traces(window, shown, scale, now=now)],
             scale,
             markers,
             labels=end_labels(window, [Line("", *_rest(line))], scale),

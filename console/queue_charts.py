@@ -14,7 +14,7 @@ from console.chart_parts import (
     Scale,
     end_labels,
     gap_traces,
-    line_trace,
+    line_traces,
     near_limit,
     past_steps,
     plot_text,
@@ -121,12 +121,12 @@ def _queues(
         title=title,
         unit=f"{scale.words} since it was published" if is_duration else "messages waiting",
         sentence=(sentences.of_oldest if is_duration else sentences.of_depth)(
-            window, {queue: values_by_queue[queue] for queue in ranked}, rest
+            window, {queue: values_by_queue[queue] for queue in ranked}, rest, now=now
         ),
         figure=figure_of(
             window,
             [
-                *(line_trace(window, line, scale) for line in reversed(lines)),
+                *(trace for line in reversed(lines) for trace in line_traces(window, line, scale)),
                 *gap_traces(window, known, scale, now=now),
             ],
             scale,

@@ -1,12 +1,14 @@
-"""The numbers of the overview: a time window beside the one before it, its charts, its table of tasks.
+"""The numbers of the overview: a time window beside the one before it, its charts, its tables.
 
-Each is read with a fixed number of queries.
+Each is read with a fixed number of queries, whatever the window holds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from django.db.models import Count, Min, Value
 
@@ -26,6 +28,9 @@ SPARK_BUCKETS = 30
 _MOST_SELECTS = 400
 # Limits that a chart draws: of rules about everything.
 _LIMITS = (AlertKind.LETTERS_GROWING, AlertKind.FAILURE_RATE, AlertKind.QUEUE_DEPTH, AlertKind.OLDEST_AGE)
+
+Column = Literal["queue", "task"]
+Depths = dict[str, list[DepthPoint | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +53,31 @@ class Charts:
     """What the charts of a window draw; ``limits`` are the thresholds of enabled alert rules about everything."""
 
     steps: list[Figures | None]
-    depths: dict[str, list[DepthPoint | None]]
+    depths: Depths
     states: list[State | None]
     deploys: list[Deploy]
     limits: dict[AlertKind, float]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A task in the window: ``deaths`` in buckets, ``dead`` letters now."""
+class Table:
+    """What a table by queue or by task says of a window.
 
-    name: str
-    figures: Figures
-    before: Figures
-    dead: int
-    deaths: list[int]
+    ``figures`` are of all names that a worker told of, ``dead`` counts the letters of all that have some.
+    ``minutes`` of the window are known. ``depths`` are of queues, ``deaths`` of tasks, in SPARK_BUCKETS.
+    """
+
+    column: Column
+    minutes: float
+    figures: Mapping[str, Figures]
+    before: Mapping[str, Figures]
+    dead: Mapping[str, int]
+    depths: Depths
+    deaths: Mapping[str, list[int]]
 
 
 def numbers(window: Window, *, now: datetime) -> Numbers:
-    """Read the figures of a window and of the one before. Six queries."""
+    """Read the figures of a window and of the one before. Five queries."""
     newest = reading.newest_report(now=now)
     is_known = newest is not None and newest + timedelta(minutes=1) > window.start
     before = reading.totals(window.before().start, window.start, now=now)
@@ -96,27 +107,20 @@ def charts(window: Window, *, now: datetime) -> Charts:
     )
 
 
-def by_task(window: Window, *, limit: int, now: datetime) -> tuple[list[TaskRow], int]:
-    """Return the tasks that ran or have dead letters, those with most letters first, and how many there are."""
-    ran = reading.by_task(window, now=now)
-    dead = _dead_by_task()
-    names = sorted(
-        {*dead, *(name for name, each in ran.items() if each.received or each.attempts)},
-        key=lambda name: (-dead.get(name, 0), -(ran[name].attempts if name in ran else 0), name),
+def table(window: Window, *, column: Column, depths: Depths | None = None, now: datetime) -> Table:
+    """Read the table by queue or by task. Six queries; ``depths`` that were read already spare one."""
+    is_queue = column == "queue"
+    if depths is None and is_queue:
+        depths = queues.depth_series(window, now=now)
+    return Table(
+        column=column,
+        minutes=reading.known_minutes(window, now=now),
+        figures=(reading.by_queue if is_queue else reading.by_task)(window, now=now),
+        before=reading.finished_by(column, window.before(), now=now),
+        dead=_dead_by(column),
+        depths=depths if is_queue and depths is not None else {},
+        deaths={} if is_queue else _deaths_by_task(window, now=now),
     )
-    before = reading.by_task(window.before(), now=now)
-    deaths = _deaths_by_task(window, now=now)
-    rows = [
-        TaskRow(
-            name=name,
-            figures=ran.get(name) or Figures(),
-            before=before.get(name) or Figures(),
-            dead=dead.get(name, 0),
-            deaths=deaths.get(name) or [0] * SPARK_BUCKETS,
-        )
-        for name in names[:limit]
-    ]
-    return rows, len(names)
 
 
 def _backlog_at(window: Window, *, now: datetime) -> int | None:
@@ -148,14 +152,14 @@ def _deaths_by_task(window: Window, *, now: datetime) -> dict[str, list[int]]:
     return series
 
 
-def _dead_by_task() -> dict[str, int]:
-    """Count the dead letters of every task that has one: an index range each, a GROUP BY takes ten times as long."""
+def _dead_by(column: Column) -> dict[str, int]:
+    """Count the dead letters of every name that has one: an index range each, a GROUP BY takes ten times as long."""
     dead = DeadLetter.objects.filter(state=LetterState.DEAD).order_by()
-    known = search.names("task")
+    known = search.names(column)
     if known is None or len(known) > _MOST_SELECTS:
-        return dict(dead.values_list("task").annotate(number=Count("pk")))
+        return dict(dead.values_list(column).annotate(number=Count("pk")))
     counted = [
-        dead.filter(task=name)
+        dead.filter(**{column: name})
         .values(name=Value(name))
         .annotate(number=Count("pk"))
         .values_list("name", "number")
@@ -163,5 +167,5 @@ def _dead_by_task() -> dict[str, int]:
     ]
     if not counted:
         return {}
-    # A constant is no group, so a task without a dead letter gives a row of zero.
+    # A constant is no group, so a name without a dead letter gives a row of zero.
     return {name: number for name, number in counted[0].union(*counted[1:], all=True) if number}

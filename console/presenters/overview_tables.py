@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from console import addresses
 from console.presenters import figures as words
-from console.presenters import queue_list
-from console.presenters.queue_list import Row
-from jobs import overview_numbers, search
+from console.presenters.queue_list import is_worse, state_of, why_unknown
 from jobs.core.query import quote
-from jobs.core.windows import Window
-from jobs.metrics import letters, reading
-from jobs.overview_numbers import TaskRow
+from jobs.metrics.reading import Figures
+from jobs.overview_numbers import SPARK_BUCKETS, Table
+from jobs.queues.reading import DepthPoint, QueueNow
 
 SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """A queue as ``queue_list`` presents it, with its p99."""
+    """A queue: figures are written, unknown ones as a dash.
 
-    row: Row
-    latency: str
-
-
-@dataclass(frozen=True, slots=True)
-class LettersLine:
-    """A queue of which only dead letters are known."""
+    ``most_consumers`` took from it within the window, when those are more than now.
+    """
 
     name: str
+    now: QueueNow | None
+    state: str
+    why_unknown: str
+    change: str
+    depths: list[int | None]
+    oldest: str
+    most_consumers: int | None
+    received: str
+    done: str
+    failure_rate: str
+    is_failing_more: bool
+    latency: str
     dead: int
 
     @property
     def letters_href(self) -> str:
-        """Where they are listed."""
+        """Where its dead letters are listed."""
         return addresses.letters_of(f"queue:{quote(self.name)}" if self.name else "")
 
 
@@ -60,52 +65,109 @@ class TaskLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
-    """What the chosen tab shows; ``total`` counts its rows, the lists hold SHOWN of them at most."""
+class Lines:
+    """The rows of one table; ``total`` counts them, SHOWN of them at most are here."""
 
     by: str
     queues: list[QueueLine]
-    others: list[LettersLine]
     tasks: list[TaskLine]
     total: int
 
     @property
     def shown(self) -> int:
         """How many rows the table has."""
-        return len(self.queues) + len(self.others) + len(self.tasks)
+        return len(self.queues) + len(self.tasks)
 
 
-def read(window: Window, *, by: str, now: datetime) -> Tables:
-    """Read the chosen table; a fixed number of queries."""
-    if by == "task":
-        minutes = words.known_minutes(window, reading.series(window, now=now), now=now)
-        rows, total = overview_numbers.by_task(window, limit=SHOWN, now=now)
-        return Tables(by, [], [], [_task(row, minutes=minutes) for row in rows], total)
-    found = queue_list.read(window, now=now).rows
-    # The fullest first: here it is the work that waits which counts, not who consumes.
-    found.sort(key=lambda row: (-((row.now.ready or 0) if row.now else 0), -row.dead, row.name))
-    known = {row.name for row in found}
-    names = [name for name in search.names("queue") or [] if name not in known]
-    dead = letters.dead_by("queue", names) if names else {}
-    others = [LettersLine(name, dead[name]) for name in names if dead.get(name)]
-    others.sort(key=lambda line: (-line.dead, line.name))
-    lines = [
-        QueueLine(row, words.optional(row.figures.latency_percentile(99), words.seconds))
-        for row in found[:SHOWN]
-    ]
-    return Tables(by, lines, others[: SHOWN - len(lines)], [], len(found) + len(others))
-
-
-def _task(row: TaskRow, *, minutes: float) -> TaskLine:
-    figures = row.figures
-    return TaskLine(
-        name=row.name,
-        attempts=words.optional(words.rate(figures.attempts, minutes), words.a_minute),
-        done=words.optional(words.rate(figures.done, minutes), words.a_minute),
-        failure_rate=words.optional(figures.failure_rate, words.share),
-        is_failing_more=queue_list.is_worse(figures.failure_rate, row.before.failure_rate),
-        latency=words.optional(figures.latency_percentile(99), words.seconds),
-        runtime=words.optional(figures.runtime_percentile(95), words.seconds),
-        dead=row.dead,
-        deaths=row.deaths,
+def present(table: Table, queues: Sequence[QueueNow]) -> Lines:
+    """Present a table; ``queues`` are all of them as they are now. The fullest, or deadliest, come first."""
+    ran = {name for name, each in table.figures.items() if each.received or each.attempts}
+    if table.column == "task":
+        names = sorted(
+            {*table.dead, *ran},
+            key=lambda name: (
+                -table.dead.get(name, 0),
+                -(table.figures[name].attempts if name in table.figures else 0),
+                name,
+            ),
+        )
+        return Lines("task", [], [_task(table, name) for name in names[:SHOWN]], len(names))
+    states = {each.queue: each for each in queues}
+    names = sorted(
+        {*table.dead, *ran, *states},
+        key=lambda name: (
+            -((states[name].ready or 0) if name in states else 0),
+            -table.dead.get(name, 0),
+            name,
+        ),
     )
+    return Lines("queue", [_queue(table, name, states.get(name)) for name in names[:SHOWN]], [], len(names))
+
+
+def _queue(table: Table, name: str, now: QueueNow | None) -> QueueLine:
+    figures = table.figures.get(name)
+    before = table.before.get(name)
+    points = table.depths.get(name, [])
+    depths = [None if point is None else point.ready for point in points]
+    is_known = now is not None and not now.is_stale
+    rate = None if figures is None else figures.failure_rate
+    return QueueLine(
+        name=name,
+        now=now if is_known else None,
+        state=state_of(now),
+        why_unknown=why_unknown(now),
+        change=_change(now if is_known else None, depths),
+        depths=depths,
+        oldest=words.optional(now.oldest_age_seconds if is_known and now else None, words.seconds),
+        most_consumers=_more_consumers(now if is_known else None, points),
+        received=_a_minute(figures, "received", table.minutes),
+        done=_a_minute(figures, "done", table.minutes),
+        failure_rate=words.optional(rate, words.share),
+        is_failing_more=is_worse(rate, None if before is None else before.failure_rate),
+        latency=_percentile(figures, "latency", 99),
+        dead=table.dead.get(name, 0),
+    )
+
+
+def _task(table: Table, name: str) -> TaskLine:
+    figures = table.figures.get(name)
+    before = table.before.get(name)
+    rate = None if figures is None else figures.failure_rate
+    return TaskLine(
+        name=name,
+        attempts=_a_minute(figures, "attempts", table.minutes),
+        done=_a_minute(figures, "done", table.minutes),
+        failure_rate=words.optional(rate, words.share),
+        is_failing_more=is_worse(rate, None if before is None else before.failure_rate),
+        latency=_percentile(figures, "latency", 99),
+        runtime=_percentile(figures, "runtime", 95),
+        dead=table.dead.get(name, 0),
+        deaths=table.deaths.get(name) or [0] * SPARK_BUCKETS,
+    )
+
+
+def _change(now: QueueNow | None, depths: Sequence[int | None]) -> str:
+    first = next((level for level in depths if level is not None), None)
+    if now is None or now.ready is None or first is None:
+        return words.UNKNOWN
+    apart = now.ready - first
+    return f"{apart:+,}".replace("-", "−") if apart else "0"
+
+
+def _more_consumers(now: QueueNow | None, points: Sequence[DepthPoint | None]) -> int | None:
+    known = [point.consumers for point in points if point is not None and point.consumers is not None]
+    if now is None or now.consumers is None or now.is_paused or not known:
+        return None
+    return max(known) if max(known) > now.consumers else None
+
+
+def _percentile(figures: Figures | None, name: str, percent: float) -> str:
+    if figures is None:
+        return words.UNKNOWN
+    return words.optional(getattr(figures, f"{name}_percentile")(percent), words.seconds)
+
+
+def _a_minute(figures: Figures | None, name: str, minutes: float) -> str:
+    value = None if figures is None else words.rate(getattr(figures, name), minutes)
+    # Six attempts in a month are few, and not none.
+    return "< 0.1" if value is not None and 0 < value < 0.05 else words.optional(value, words.a_minute)

@@ -86,7 +86,7 @@ def _failure_rate(found: Overview, numbers: Numbers, *, now: datetime, href: str
         "Failure rate",
         figure,
         unit,
-        change(rate, before, words=words.share, difference=words.points, more_is="worse"),
+        _rate_change(rate, before),
         silent or f"{figures.dead:,} of {count_of(figures.finished, 'job')}",
         href=href,
         alarm=alarm,
@@ -176,6 +176,12 @@ def _outbox(found: Overview, numbers: Numbers) -> Tile:
         href=reverse("console:outbox"),
         alarm=_alarm(found, AlertKind.OUTBOX_LAG),
     )
+
+
+def _rate_change(now: float, before: float | None) -> Change:
+    if before is not None and words.points(abs(now - before)) == words.points(0):
+        return Change("same", "equal", "no change", f"from {words.share(before)}")
+    return change(now, before, words=words.share, difference=words.points, more_is="worse")
 
 
 def _lag_change(now: float, before: float | None) -> Change:

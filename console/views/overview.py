@@ -24,35 +24,34 @@ def overview(request: HttpRequest) -> HttpResponse:
     """
     now = timezone.now()
     page_window = windows.of(request, now=now)
-    context: dict[str, Any] = {"page_window": page_window, "now": now}
-    is_poll = wants_partial(request)
-    if is_poll and request.GET.get("part") == _CHARTS:
+    by: overview_page.By = "task" if request.GET.get("by") == "task" else "queue"
+    context: dict[str, Any] = {"page_window": page_window, "by": by, "now": now, **_addresses(request)}
+    if not wants_partial(request):
+        page = overview_page.read(page_window, by=by, now=now)
+        context |= {"page": page, "charts": page.charts}
+    elif request.GET.get("part") == _CHARTS:
         context["charts"] = overview_page.read_charts(page_window, now=now)
         template = "console/overview/_charts.html"
-        return render_page(request, template, template, _addressed(request, context))
-    by = "task" if request.GET.get("by") == "task" else "queue"
-    context |= {"page": overview_page.read(page_window, by=by, now=now), "by": by}
-    if not is_poll:
-        context["charts"] = overview_page.read_charts(page_window, now=now)
-    return render_page(
-        request, "console/overview/page.html", "console/overview/_page.html", _addressed(request, context)
-    )
+        return render_page(request, template, template, context)
+    else:
+        context["page"] = overview_page.read_again(page_window, by=by, now=now)
+    return render_page(request, "console/overview/page.html", "console/overview/_page.html", context)
 
 
-def _addressed(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Add the addresses that the page polls and its tabs lead to; all keep the window."""
+def _addresses(request: HttpRequest) -> dict[str, Any]:
+    """Return the addresses that the page polls and its tabs lead to; all keep the window."""
     asked = request.GET.copy()
     asked.pop("part", None)
     live = asked.urlencode()
     asked["part"] = _CHARTS
-    tabs = request.GET.copy()
-    tabs.pop("part", None)
+    charts = asked.urlencode()
+    del asked["part"]
     hrefs = {}
     for by in ("queue", "task"):
-        tabs["by"] = by
-        hrefs[by] = f"?{tabs.urlencode()}"
-    return context | {
+        asked["by"] = by
+        hrefs[by] = f"?{asked.urlencode()}"
+    return {
         "live_url": f"{request.path}?{live}" if live else request.path,
-        "charts_url": f"{request.path}?{asked.urlencode()}",
+        "charts_url": f"{request.path}?{charts}",
         "tab_hrefs": hrefs,
     }

@@ -87,9 +87,9 @@ class Figures:
 
 
 def _unpacked(known: Histogram, packed: list[bytes]) -> Histogram:
-    merged = histograms.merge((known, *map(histograms.unpack, packed)))
+    merged = histograms.merge_packed(packed)
     packed.clear()
-    return merged
+    return histograms.merge((known, merged)) if known else merged
 
 
 def summed(parts: list[Figures | None]) -> Figures | None:

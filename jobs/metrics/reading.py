@@ -9,16 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
-from django.db.models import Q
+from django.db.models import Count, Max, Q, Sum
 
 from jobs.core.windows import Window
 from jobs.core.words import RollupLevel, RollupScope
 from jobs.metrics.figures import Figures, summed
 from jobs.models import Rollup
 
-__all__ = ["Figures", "by_queue", "by_task", "newest_report", "series", "summed", "totals"]
+__all__ = [
+    "Figures",
+    "by_queue",
+    "by_task",
+    "finished_by",
+    "known_minutes",
+    "newest_report",
+    "series",
+    "summed",
+    "totals",
+]
 
 _LENGTHS = {
     RollupLevel.MINUTE: timedelta(minutes=1),
@@ -91,6 +101,30 @@ def by_task(window: Window, *, queue: str = "", now: datetime) -> dict[str, Figu
     scope = RollupScope.BOTH if queue else RollupScope.TASK
     where = _where(parts, scope, **({"queue": queue} if queue else {}))
     return _grouped(Rollup.objects.filter(where).values_list("task", *_COLUMNS))
+
+
+def finished_by(column: Literal["queue", "task"], window: Window, *, now: datetime) -> dict[str, Figures]:
+    """Return how many jobs were done and died, by queue or task, without histograms. One query, a row each."""
+    scope = RollupScope.QUEUE if column == "queue" else RollupScope.TASK
+    parts = _parts(window.start, window.end, now=now)
+    found = Rollup.objects.filter(_where(parts, scope)).order_by().values_list(column)
+    counted = found.annotate(all_done=Sum("done"), all_dead=Sum("dead"))
+    return {name: Figures(done=done, dead=dead) for name, done, dead in counted}
+
+
+def known_minutes(window: Window, *, now: datetime) -> float:
+    """Return for how many minutes of a window some worker reported; of the last span what has passed. One query."""
+    level = window.level(now=now)
+    length = _LENGTHS[level]
+    everything = _where([_Part(level, window.start, window.end)], RollupScope.ALL)
+    spans = (
+        Rollup.objects.filter(everything).order_by().aggregate(number=Count("pk"), newest=Max("starts_at"))
+    )
+    if not spans["number"]:
+        return 0.0
+    passed = min(length, max(timedelta(minutes=1), now - spans["newest"]))
+    known: timedelta = (spans["number"] - 1) * length + passed
+    return known / timedelta(minutes=1)
 
 
 def newest_report(*, now: datetime) -> datetime | None:
