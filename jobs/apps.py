@@ -1,6 +1,7 @@
 """The Django application of the job runtime."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from django.apps import AppConfig
@@ -46,7 +47,7 @@ def _examine(app: Any, **worker: Any) -> bool:
     return examine(app, **worker)
 
 
-def _write_sightings() -> None:
+def _write_sightings(is_ticking: Callable[[], bool]) -> None:
     from jobs.preflight import beats
 
-    beats.start()
+    beats.start(is_ticking)

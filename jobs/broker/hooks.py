@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from celery import bootsteps, signals
 
 from jobs.agent.install import is_attached
+
+# A beat that has made no pass over its schedules for so many of its longest waits, and so long, does not tick.
+TICKS_MISSED = 3
+LEAST_TICK_AGE_SECONDS = 60.0
+# Celery's own longest wait between two passes, where a scheduler names none.
+_USUAL_INTERVAL_SECONDS = 300.0
 
 
 class Examination(Protocol):
@@ -37,14 +44,29 @@ def on_worker_start(examine: Examination) -> None:
     signals.worker_init.connect(at_init, weak=False, dispatch_uid="jobs.preflight.worker_init")
 
 
-def on_beat_start(call: Callable[[], None]) -> None:
-    """Call ``call`` in every process in which a beat starts; for an embedded one twice."""
+def on_beat_start(call: Callable[[Callable[[], bool]], None]) -> None:
+    """Call ``call`` in every process in which a beat starts; for an embedded one twice.
 
-    def at_init(**_: Any) -> None:
-        call()
+    Its argument says whether that beat ticks.
+    """
+
+    def at_init(sender: Any = None, **_: Any) -> None:
+        call(lambda: is_ticking(sender, at=time.monotonic()))
 
     signals.beat_init.connect(at_init, weak=False, dispatch_uid="jobs.preflight.beat_init")
     signals.beat_embedded_init.connect(at_init, weak=False, dispatch_uid="jobs.preflight.beat_embedded_init")
+
+
+def is_ticking(service: Any, *, at: float) -> bool:
+    """Say whether a beat goes through its schedules; ``at`` is a reading of the monotonic clock.
+
+    Celery before 5.7 does not tell; such a beat is taken to tick while its process lives.
+    """
+    ticked_at = getattr(service, "_last_tick", None)
+    if ticked_at is None:
+        return True
+    interval = getattr(service, "effective_max_interval", None) or _USUAL_INTERVAL_SECONDS
+    return bool(at - ticked_at <= max(LEAST_TICK_AGE_SECONDS, TICKS_MISSED * interval))
 
 
 class BrokerWatch:

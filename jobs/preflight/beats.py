@@ -1,4 +1,4 @@
-"""Writes down that a beat lives, so that two of them are noticed."""
+"""Writes down that a beat lives and ticks, so that none and two of them are noticed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.db import connection
@@ -24,14 +25,23 @@ GOODBYE_SECONDS = 1.0
 
 
 class Sightings(threading.Thread):
-    """Writes this process's row every ten seconds, and removes it at a clean end."""
+    """Writes this process's row every ten seconds while its beat ticks, and removes it at a clean end."""
 
-    def __init__(self, *, hostname: str, pid: int, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        hostname: str,
+        pid: int,
+        every_seconds: float = EVERY_SECONDS,
+        is_ticking: Callable[[], bool] = lambda: True,
+    ) -> None:
         # A daemon: a database that hangs must not keep beat from ending.
         super().__init__(name="beat-sightings", daemon=True)
         self.hostname = clean_name(hostname)
         self.pid = pid
         self._every_seconds = every_seconds
+        self._is_ticking = is_ticking
+        self._has_ticked = True
         self._started_at = timezone.now()
         # Not _stop: threading.Thread has a method of that name.
         self._ending = threading.Event()
@@ -40,9 +50,21 @@ class Sightings(threading.Thread):
     def run(self) -> None:
         """Write until told to end. No error ends the thread: the database may come back."""
         while not self._ending.is_set():
-            self._try(lambda: self.write(now=timezone.now()))
+            self._try(lambda: self.look(now=timezone.now()))
             self._ending.wait(self._every_seconds)
         self._try(self.remove)
+
+    def look(self, *, now: datetime) -> None:
+        """Write the row if the beat ticks. One that hangs is not seen: it sends as little as one that is dead."""
+        is_ticking = self._is_ticking()
+        if is_ticking != self._has_ticked:
+            self._has_ticked = is_ticking
+            words = (
+                "ticks again" if is_ticking else "does not go through its schedules any more, nothing is sent"
+            )
+            logger.warning("This beat %s.", words)
+        if is_ticking:
+            self.write(now=now)
 
     def write(self, *, now: datetime) -> None:
         """Write the row, and delete those of processes not seen for a day."""
@@ -80,13 +102,13 @@ class Sightings(threading.Thread):
 _started: dict[int, Sightings] = {}
 
 
-def start() -> None:
+def start(is_ticking: Callable[[], bool] = lambda: True) -> None:
     """Start writing in this process, once: an embedded beat sends two signals."""
     pid = os.getpid()
     if pid in _started:
         return
     # A forked process inherits its parent's entry, whose thread it does not have.
     _started.clear()
-    _started[pid] = Sightings(hostname=socket.gethostname(), pid=pid)
+    _started[pid] = Sightings(hostname=socket.gethostname(), pid=pid, is_ticking=is_ticking)
     _started[pid].start()
     atexit.register(_started[pid].end)
