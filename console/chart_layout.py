@@ -32,7 +32,9 @@ def figure_of(
     """Put a figure together; with ``lower`` the traces on y2 stand below, on the same time axis."""
     layout = base_layout(height=HEIGHT)
     end = min(window.end, now)
-    width = max((len(html.unescape(label["text"])) for label in labels), default=0)
+    # Names of lines that ended long ago stand within the plot.
+    late = plot_time(window.start + (end - window.start) * 0.85)
+    width = max((len(html.unescape(label["text"])) for label in labels if label["x"] > late), default=0)
     is_long = window.length > timedelta(days=2)
     layout["margin"] |= {"r": max(12, round(width * _LETTER_WIDTH + 12)) if width else 12, "l": 46}
     layout["dragmode"] = "select"

@@ -245,8 +245,7 @@ def end_labels(
             ),
             None,
         )
-        # A line that ended long ago has no end at the right.
-        if last is None or last[0] < 0.9 * len(line.values):
+        if last is None:
             continue
         ends.append((last[1] * scale.factor / scale.top * height, last, line))
     ends.sort(key=lambda each: each[0])

@@ -89,7 +89,7 @@ def of_depth(
     first, last = _ends(series)
     if last is None:
         return ""
-    text = f"{last:,.0f} waiting {'now' if window.end > now else 'at last'}"
+    text = f"{last:,.0f} waiting {'now' if _is_now(window, series, now=now) else 'at last'}"
     if first is not None:
         text += f", {first:,.0f} {span_words(window)} ago" if window.name else f", {first:,.0f} at first"
     if len(rest) == 1:
@@ -110,12 +110,21 @@ def of_oldest(
     }
     if not newest:
         return ""
+    is_now = _is_now(window, series, now=now)
     queue = max(newest, key=lambda each: newest[each])
     if not newest[queue]:
-        return "Nothing waits."
-    return (
-        f"The oldest now waits on {plot_text(queue, 40, escape=False)}, for {words.seconds(newest[queue])}."
+        return "Nothing waits." if is_now else "At last nothing waited."
+    when = "The oldest now waits" if is_now else "At last the oldest waited"
+    return f"{when} on {plot_text(queue, 40, escape=False)}, for {words.seconds(newest[queue])}."
+
+
+def _is_now(window: Window, series: Mapping[str, Sequence[float | None]], *, now: datetime) -> bool:
+    """Say whether what was counted last is about what is so now."""
+    newest = max(
+        (number for values in series.values() for number, value in enumerate(values) if value is not None),
+        default=-1,
     )
+    return newest >= window.index(now) - 1
 
 
 def of_dead(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from jobs import conf, leases
 from jobs.outbox.service import relay_duty_name
 
-# By duty of runops; all others are relays.
-_NOT_DONE = {
+# What does not happen, by duty of runops; all others are relays.
+NOT_DONE = {
     "collector": "dead letters are not collected",
     "runs": "attempts are not counted",
     "queues": "queues are not measured",
@@ -30,11 +30,11 @@ class Health:
 def health() -> Health:
     """Read which duties of runops are done now. Two queries."""
     relays = [relay_duty_name(using) for using in conf.current().outbox_databases]
-    undone = leases.undone([*_NOT_DONE, *relays])
+    undone = leases.undone([*NOT_DONE, *relays])
     if not undone:
         return Health(True, "Console is healthy", "runops carries out all of its duties")
     clauses = dict.fromkeys(
-        _NOT_DONE.get(each.duty, "what waits in the outbox is not sent") for each in undone
+        NOT_DONE.get(each.duty, "what waits in the outbox is not sent") for each in undone
     )
     is_idle = any(not each.trouble for each in undone)
     words = "runops is not running" if is_idle else "runops is blocked"

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console import times
+from console.console_health import NOT_DONE
 from console.presenters.plain import visible
 from jobs.overview import Overview
 
-# By duty of runops; all others are relays.
-_NOT_DONE = {
-    "collector": "dead letters are not collected",
-    "operations": "replays and purges stand still",
-}
+# More clauses than these are no headline.
+_MOST_CLAUSES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +29,30 @@ def standstill(overview: Overview) -> Standstill | None:
     if not overview.undone:
         return None
     # Databases have a relay each, and one clause for all.
-    *first, last = dict.fromkeys(
-        _NOT_DONE.get(each.duty, "what waits in the outbox is not sent") for each in overview.undone
+    clauses = list(
+        dict.fromkeys(
+            NOT_DONE.get(each.duty, "what waits in the outbox is not sent") for each in overview.undone
+        )
     )
-    headline = f"{', '.join(first)}, and {last}" if first else last
     since = min((each.since for each in overview.undone if each.since is not None), default=None)
-    if any(not each.trouble for each in overview.undone):
+    is_idle = any(not each.trouble for each in overview.undone)
+    if is_idle:
         words, kind = "No runops does this. Start one: manage.py runops.", "idle"
     else:
         trouble = overview.undone[0].trouble
         said = visible(trouble.partition(": ")[2] or trouble, keep="")
         words, kind = f"{said} It goes on by itself once it can.", "blocked"
-    return Standstill(kind, headline[:1].upper() + headline[1:], words, since)
+    what = _listed(clauses)
+    if len(clauses) > _MOST_CLAUSES:
+        return Standstill(kind, "Runops does not do its work", f"{what}. {words}", since)
+    return Standstill(kind, what, words, since)
+
+
+def _listed(clauses: list[str]) -> str:
+    """Join clauses to one that begins a sentence: "A, b, and c"."""
+    *first, last = clauses
+    joined = f"{', '.join(first)}, and {last}" if first else last
+    return joined[:1].upper() + joined[1:]
 
 
 def sentence(overview: Overview, *, now: datetime) -> str:

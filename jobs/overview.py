@@ -35,7 +35,7 @@ SHOWN_OPERATIONS = 5
 IN_PROGRESS = timedelta(minutes=5)
 SHOWN_IN_PROGRESS = 10
 # Duties of runops without which this page would say less than is true, or nothing that was asked happens.
-_DUTIES = ("collector", "operations")
+_DUTIES = ("collector", "runs", "queues", "operations", "alerts", "notifications")
 
 
 @dataclass(frozen=True, slots=True)

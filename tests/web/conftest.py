@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from console import recent
 from tests.web import kept_night
 from tests.web.browsing import Problems, open_page
 
@@ -35,3 +36,9 @@ def opened(browser, console_url) -> Iterator[tuple[Page, Problems]]:
 @pytest.fixture
 def console_page(opened) -> Page:
     return opened[0]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> None:
+    """Let no poll be told what another test's page was told."""
+    recent.forget()
