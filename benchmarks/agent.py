@@ -1,5 +1,7 @@
 """What the agent costs a worker: jobs a second with it, against the same worker without it.
 
+With it means captured and recorded: each attempt counted and told on ``jobs.runs``. Beside it stand Celery's
+own events (``-E``), with which other consoles are fed.
 Prefork, two processes, Redis. Rounds alternate and the figure is the median of their ratios, so that
 whatever else the machine does falls on both sides.
 """
@@ -26,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 QUEUE = "bench"
 FILLED = "bench.filled"
 TARGETS = {"bench.succeed": 0.97, "bench.fail": 0.75}
+BARE, AGENT, EVENTS = "bare", "agent", "events"
+KINDS = (BARE, AGENT, EVENTS)
 
 app = Celery("bench", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
@@ -53,13 +57,13 @@ def fail(number: int) -> None:
 class BenchWorker:
     """One worker on a database of its own, alive for all rounds: starting one costs more than a round."""
 
-    def __init__(self, server: RedisServer, directory: Path, *, with_agent: bool) -> None:
-        self.url = f"redis://127.0.0.1:{server.port}/{1 if with_agent else 2}"
-        self.with_agent = with_agent
+    def __init__(self, server: RedisServer, directory: Path, *, kind: str) -> None:
+        self.url = f"redis://127.0.0.1:{server.port}/{KINDS.index(kind)}"
+        self.kind = kind
         self.client = redis.Redis.from_url(self.url)
         env = {**os.environ, "BROKER_URL": self.url, "PYTHONPATH": str(ROOT)}
         env.pop("DJANGO_SETTINGS_MODULE", None)
-        if with_agent:
+        if kind == AGENT:
             env.update(BENCH_AGENT="1", JOBS_SPOOL_DIRECTORY=str(directory / "spool"))
         command = [
             sys.executable,
@@ -82,7 +86,9 @@ class BenchWorker:
             "-l",
             "CRITICAL",
         ]
-        log = directory / f"worker-{'agent' if with_agent else 'bare'}.log"
+        if kind == EVENTS:
+            command.append("-E")
+        log = directory / f"worker-{kind}.log"
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, env=env, stdout=output, stderr=output, cwd=ROOT)
 
@@ -92,10 +98,11 @@ class BenchWorker:
         begun = time.perf_counter()
         self.client.rename(FILLED, QUEUE)
         # The agent's round lasts until the last death is captured.
-        dead = count if self.with_agent and task == "bench.fail" else 0
+        dead = count if self.kind == AGENT and task == "bench.fail" else 0
         self._wait_until_done(dead)
         took = time.perf_counter() - begun
-        self.client.delete("jobs.dead")
+        # As long as there is a console, no longer than this.
+        self.client.delete("jobs.dead", "jobs.runs")
         return count / took
 
     def stop(self) -> None:
@@ -109,7 +116,7 @@ class BenchWorker:
         with Connection(self.url) as connection, connection.channel() as channel:
             producer = sending.amqp.Producer(channel)
             for number in range(count):
-                headers = {"jobs-publication": uuid.uuid4().hex}
+                headers = {"jobs-publication": uuid.uuid4().hex, "jobs-published-at": time.time()}
                 sending.send_task(task, (number,), queue=FILLED, producer=producer, headers=headers)
         sending.close()
 
@@ -122,28 +129,21 @@ class BenchWorker:
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Return one row a task: both rates, their median ratio and its target."""
+    """Return one row a task: both rates, their median ratio and its target; and one of Celery's events."""
     rounds, count = (5, 1_500) if quick else (9, 3_000)
     rows: list[dict[str, Any]] = []
     server = RedisServer().start()
     with tempfile.TemporaryDirectory(prefix="bench-agent-") as directory:
-        workers = [BenchWorker(server, Path(directory), with_agent=each) for each in (True, False)]
+        workers = [BenchWorker(server, Path(directory), kind=kind) for kind in KINDS]
         try:
             for worker in workers:
                 worker.rate("bench.succeed", count=200)
             for task, target in TARGETS.items():
-                pairs = [
-                    _measure_pair(workers, task, count, reverse=number % 2 == 1) for number in range(rounds)
-                ]
+                measured = [_measure(workers, task, count, turn=number) for number in range(rounds)]
+                name = f"{task.removeprefix('bench.')}, prefork 2, Redis"
+                rows.append(_row(f"agent: {name}", measured, AGENT, target=target))
                 rows.append(
-                    {
-                        "name": f"agent: {task.removeprefix('bench.')}, prefork 2, Redis",
-                        "ours": statistics.median(ours for ours, _ in pairs),
-                        "peer": statistics.median(peer for _, peer in pairs),
-                        "ratio": statistics.median(ours / peer for ours, peer in pairs),
-                        "target": target,
-                        "unit": "jobs/s",
-                    }
+                    _row(f"Celery's events (-E): {name}", measured, EVENTS, target="beside it", is_met=True)
                 )
         finally:
             for worker in workers:
@@ -152,12 +152,21 @@ def run(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _measure_pair(workers: list[BenchWorker], task: str, count: int, *, reverse: bool) -> tuple[float, float]:
-    """Return (with agent, without), measured one right after the other, each first every other time."""
-    measured = {
-        worker.with_agent: worker.rate(task, count=count) for worker in workers[:: -1 if reverse else 1]
+def _measure(workers: list[BenchWorker], task: str, count: int, *, turn: int) -> dict[str, float]:
+    """Return the rate of each kind, measured one right after the other, each first in turn."""
+    first = turn % len(workers)
+    return {worker.kind: worker.rate(task, count=count) for worker in workers[first:] + workers[:first]}
+
+
+def _row(name: str, measured: list[dict[str, float]], kind: str, **verdict: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ours": statistics.median(each[kind] for each in measured),
+        "peer": statistics.median(each[BARE] for each in measured),
+        "ratio": statistics.median(each[kind] / each[BARE] for each in measured),
+        "unit": "jobs/s",
+        **verdict,
     }
-    return measured[True], measured[False]
 
 
 if __name__ == "__main__":

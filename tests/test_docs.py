@@ -23,7 +23,7 @@ def read_by_code() -> set[str]:
     settings = (ROOT / "console" / "settings.py").read_text()
     names = set(re.findall(r'\benv(?:_\w+)?\(\s*"([A-Z_]+)"', settings))
     for path in (ROOT / "jobs" / "agent").glob("*.py"):
-        names |= set(re.findall(r'environ\.get\(\s*"(JOBS_\w+)"', path.read_text()))
+        names |= set(re.findall(r'(?:environ\.get|_given|_switch)\(\s*"(JOBS_\w+)"', path.read_text()))
     return names
 
 
@@ -50,8 +50,8 @@ def test_every_setting_of_the_runtime_is_documented() -> None:
 def test_documented_defaults_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
     settings = (ROOT / "console" / "settings.py").read_text()
-    for name, default in re.findall(r'env_float\("(\w+)", ([\d.]+)', settings):
-        assert f"| `{name}` | `{default}` |" in text
+    for name, default in re.findall(r'env_float\("(\w+)", ([\d._]+)', settings):
+        assert f"| `{name}` | `{default.replace('_', '')}` |" in text
 
 
 def test_every_direct_dependency_has_its_reason() -> None:

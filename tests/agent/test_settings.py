@@ -21,6 +21,25 @@ def test_an_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch
     assert (given.spool_directory, given.max_comebacks, given.timeout_seconds) == (Path("/given"), 0, 3)
 
 
+def test_workers_report_unless_that_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RECORDING", "HEARTBEAT_SECONDS", "HISTORY_SAMPLE", "RUNS_CAP"):
+        monkeypatch.delenv(f"JOBS_{name}", raising=False)
+    default = read_settings()
+    assert (default.is_recording, default.heartbeat_seconds) == (True, 5)
+    assert (default.history_sample, default.runs_cap) == (1, 10_000)
+
+    monkeypatch.setenv("JOBS_RECORDING", "OFF")
+    monkeypatch.setenv("JOBS_HEARTBEAT_SECONDS", "2.5")
+    monkeypatch.setenv("JOBS_HISTORY_SAMPLE", "0")
+    monkeypatch.setenv("JOBS_RUNS_CAP", "500")
+    set_ = read_settings()
+    assert (set_.is_recording, set_.heartbeat_seconds) == (False, 2.5)
+    assert (set_.history_sample, set_.runs_cap) == (0, 500)
+    given = read_settings(recording=True, heartbeat_seconds=1, history_sample=0.5, runs_cap=10)
+    assert (given.is_recording, given.heartbeat_seconds) == (True, 1)
+    assert (given.history_sample, given.runs_cap) == (0.5, 10)
+
+
 def test_the_spool_is_where_state_of_the_user_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -49,6 +68,10 @@ def test_the_spool_is_where_state_of_the_user_is_kept(
         ),
         ("JOBS_AGENT_TIMEOUT_SECONDS", "nan", "JOBS_AGENT_TIMEOUT_SECONDS='nan'"),
         ("JOBS_SPOOL_DIRECTORY", "spool", "'spool': it is relative"),
+        ("JOBS_RECORDING", "maybe", "JOBS_RECORDING='maybe': it is neither on nor off"),
+        ("JOBS_HEARTBEAT_SECONDS", "60", "JOBS_HEARTBEAT_SECONDS='60': it is not a number from 1 to 15"),
+        ("JOBS_HISTORY_SAMPLE", "1.1", "from 0 to 1"),
+        ("JOBS_RUNS_CAP", "1e3.5", "JOBS_RUNS_CAP='1e3.5'"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words(
