@@ -26,7 +26,7 @@ LONG_FILES = [
     "web/test_access.py", "outbox/test_canvas.py", "idempotency/test_already_done.py", "agent/test_backend_down.py",
     "idempotency/test_outages.py", "test_search.py", "base/test_canvas.py", "idempotency/test_crashes.py",
     "test_embedding.py", "preflight/test_beats.py", "test_workers.py", "test_migrations.py", "test_settings.py",
-    "test_worker_control.py", "agent/test_recording_workers.py", "agent/test_recording_brokers.py",
+    "test_worker_control.py", "journeys/test_control.py", "agent/test_recording_workers.py", "agent/test_recording_brokers.py",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from jobs.agent import attach
@@ -43,3 +44,14 @@ def charge_card(order_id: int, amount: int) -> int:
     if amount <= 0:
         raise ValueError(f"amount {amount} of order {order_id} is not above zero")
     return amount
+
+
+@app.task(name="shop.tasks.export_report")
+def export_report(started: str, go: str) -> None:
+    """Start, and go on when the file is there."""
+    Path(started).touch()
+    deadline = time.monotonic() + 60
+    while not Path(go).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(go)
+        time.sleep(0.05)
