@@ -379,7 +379,7 @@ JOBS_IDEMPOTENCY_RETENTION_DAYS = env_float("JOBS_IDEMPOTENCY_RETENTION_DAYS", 3
 
 # Finished attempts, each with its times; counts are kept apart and longer.
 JOBS_RUN_RETENTION_HOURS = env_float("JOBS_RUN_RETENTION_HOURS", 24)
-JOBS_RUN_CAP = int(env_float("JOBS_RUN_CAP", 1_000_000))
+JOBS_RUN_CAP = int(env_float("JOBS_RUN_CAP", 1000000))
 
 
 def metrics_token() -> str:

@@ -36,7 +36,6 @@ class JobsSettings:
     # How long the record of a finished attempt is kept.
     run_retention: timedelta
     run_cap: int
-    run_cap: int
     # Without a slash at its end.
     console_url: str
     environment_name: str
@@ -74,7 +73,7 @@ def current() -> JobsSettings:
         outbox_retention=timedelta(hours=get("JOBS_OUTBOX_RETENTION_HOURS", 24)),
         idempotency_retention=timedelta(days=get("JOBS_IDEMPOTENCY_RETENTION_DAYS", 30)),
         run_retention=timedelta(hours=get("JOBS_RUN_RETENTION_HOURS", 24)),
-        run_cap=int(get("JOBS_RUN_CAP", 1_000_000)),
+        run_cap=int(get("JOBS_RUN_CAP", 1000000)),
         console_url=str(get("CONSOLE_URL", "http://127.0.0.1:8000")).rstrip("/"),
         environment_name=str(get("ENVIRONMENT_NAME", "")),
         alert_emails=tuple(get("ALERT_EMAILS", ())),

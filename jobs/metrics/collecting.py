@@ -149,7 +149,7 @@ class RunsCollector:
         self.trouble = ""
         if found.number:
             which = "1 batch" if found.number == 1 else f"{found.number:,} batches"
-            self.trouble = f"{which} on jobs.runs could not be read and are not counted: {found.reason[:200]}"
+            self.trouble = f"{which} on jobs.runs could not be read or counted: {found.reason[:200]}"
             logger.error("%s", self.trouble)
             self._unreadable = Unreadable(told_at=now)
 

@@ -275,7 +275,7 @@ def test_a_batch_that_cannot_be_read_is_told_and_holds_up_nothing(body, words, c
 
     assert inbox.waiting == []
     assert total("done") == 1
-    assert collector.trouble.startswith("1 batch on jobs.runs could not be read and are not counted: ")
+    assert collector.trouble.startswith("1 batch on jobs.runs could not be read or counted: ")
     assert words in collector.trouble
     assert collector.trouble in caplog.text
 
