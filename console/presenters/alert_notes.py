@@ -10,6 +10,7 @@ from django.urls import reverse
 from console import times
 from console.presenters.plain import count_of
 from jobs.alerts import sending
+from jobs.alerts.measuring import has_little_to_judge
 from jobs.models import AlertRule
 
 # The rules are judged every few seconds: those that were not for so long are not watched.
@@ -37,7 +38,7 @@ def read(*, now: datetime) -> list[Note]:
         return []
     notes = []
     judged = max((at for at, _, _ in rules if at is not None), default=None)
-    troubled = sum(1 for at, trouble, _ in rules if trouble and at is not None)
+    troubled = sum(1 for _, trouble, _ in rules if trouble and not has_little_to_judge(trouble))
     if judged is None or now - judged > JUDGED_WITHIN:
         since = "never judged" if judged is None else f"last judged {times.ago(judged, now=now)}"
         text = (

@@ -178,7 +178,7 @@ def _tiles(alert: Alert, row: AlertRow, *, now: datetime) -> list[Tile]:
         tiles.append(Tile("Limit", figure, unit, "fires above it"))
     if alert.before is not None:
         figure, unit = _figure(alert.rule, alert.before)
-        tiles.append(Tile("Before", figure, unit, "as it was before it began"))
+        tiles.append(Tile("Before", figure, unit, "before it began"))
     return tiles
 
 

@@ -13,6 +13,7 @@ from console.presenters.alert_notes import JUDGED_WITHIN
 from console.presenters.alert_page import Entry, Fact, Way, notification_entry, rule_facts, safe_href, ways
 from console.presenters.plain import count_of, visible
 from jobs.alerts import reading, silences
+from jobs.alerts.measuring import has_little_to_judge
 from jobs.core.words import AlertState
 from jobs.models import Alert, AlertRule, Notification
 
@@ -136,11 +137,11 @@ def _state(rule: AlertRule, open_states: list[str], *, now: datetime) -> tuple[s
     trouble = visible(rule.trouble, keep="")
     if AlertState.FIRING in open_states:
         return "firing", trouble
-    if trouble:
+    if trouble and not has_little_to_judge(rule.trouble):
         return "unknown", trouble
     # Why no rule is judged stands above them all, once.
     if rule.evaluated_at is None:
         return "unknown", "It was not judged yet."
     if now - rule.evaluated_at > JUDGED_WITHIN:
         return "unknown", f"It was last judged {times.ago(rule.evaluated_at, now=now)}."
-    return ("pending", "") if open_states else ("quiet", "")
+    return ("pending", "") if open_states else ("quiet", trouble)

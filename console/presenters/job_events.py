@@ -258,13 +258,15 @@ def _of_attempt(attempt: Attempt, life: JobLife, *, is_only: bool) -> Iterator[E
     if attempt.published_at is not None and not is_told:
         word = "Published" if attempt.number == 1 else f"{name} published"
         queue = attempt.run.queue if attempt.run is not None else life.queue
+        # A retry is published by the attempt before it, just before that ends.
+        order = 1 if attempt.number == 1 else 5
         yield Event(
             attempt.published_at,
             "upload",
             "plain",
             word,
             f"to queue {_line(queue)}" if queue else "",
-            order=1,
+            order=order,
         )
     if attempt.started_at is not None:
         waited = f"after {duration(attempt.latency)} of waiting" if attempt.latency is not None else ""
@@ -287,7 +289,7 @@ def _end(attempt: Attempt, life: JobLife, *, name: str) -> Event:
     text = " ".join(filter(None, (f"{name.lower()}," if name and ran else name.lower(), ran)))
     icon, detail, href, link = mark.icon, "", "", ""
     if attempt.run is not None:
-        detail = _line(attempt.run.error_type)
+        detail = _line(attempt.run.error_type.rsplit(".", 1)[-1])
     if attempt.death is not None:
         reason = REASON_MARKS[attempt.death.reason]
         icon, word = reason.icon, f"Died: {reason.word.lower()}"

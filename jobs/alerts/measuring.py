@@ -36,6 +36,12 @@ REPORTED_WITHIN = timedelta(minutes=2)
 TROUBLE_LENGTH = 500
 
 
+# Why there is no verdict where all is known, and only little of it.
+TOO_FEW = "Too few jobs ended for a verdict"
+NONE_ENDED = "No job ended in the window."
+NONE_TOLD = "No job told when it was published."
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One subject's value in the rule's unit, None when it is not known.
@@ -69,6 +75,11 @@ class Measured:
 def unknown(trouble: str) -> Measured:
     """Return that nothing is known, and why."""
     return Measured(trouble=trouble, otherwise=None)
+
+
+def has_little_to_judge(trouble: str) -> bool:
+    """Say whether a rule's trouble is only that too little happened, as on any quiet day."""
+    return trouble.startswith(TOO_FEW) or trouble in {NONE_ENDED, NONE_TOLD}
 
 
 def measure(rules: Iterable[AlertRule], *, now: datetime) -> dict[int, Measured]:
@@ -225,7 +236,7 @@ def _latency(rule: AlertRule, facts: Facts) -> Measured:
     if trouble := _too_few(figures.attempts, rule):
         return unknown(trouble)
     value = figures.latency_percentile(rule.percentile)
-    return unknown("No job told when it was published.") if value is None else _one(Measurement(value))
+    return unknown(NONE_TOLD) if value is None else _one(Measurement(value))
 
 
 def _failure_rate(rule: AlertRule, facts: Facts) -> Measured:
@@ -233,13 +244,13 @@ def _failure_rate(rule: AlertRule, facts: Facts) -> Measured:
     if trouble := _too_few(figures.finished, rule):
         return unknown(trouble)
     rate = figures.failure_rate
-    return unknown("No job ended in the window.") if rate is None else _one(Measurement(rate * 100))
+    return unknown(NONE_ENDED) if rate is None else _one(Measurement(rate * 100))
 
 
 def _too_few(ended: int, rule: AlertRule) -> str:
     if ended >= rule.minimum_attempts:
         return ""
-    return f"Too few jobs ended for a verdict: {ended:,} of at least {rule.minimum_attempts:,}."
+    return f"{TOO_FEW}: {ended:,} of at least {rule.minimum_attempts:,}."
 
 
 def _worker_lost(rule: AlertRule, facts: Facts) -> Measured:

@@ -101,6 +101,21 @@ def test_the_list_says_how_each_rule_stands():
     assert "1 rule cannot be judged now. What it watches is not known at this moment" in text
 
 
+def test_a_rule_that_has_little_to_judge_is_quiet_and_says_why():
+    from jobs.alerts import measuring
+
+    rule = make_rule(AlertKind.FAILURE_RATE)
+    measured = measuring.measure([rule], now=NOW)[rule.pk]
+    AlertRule.objects.update(trouble=measured.trouble)
+
+    text = page()
+
+    assert "Quiet" in text
+    assert "Too few jobs ended for a verdict: 0 of at least 50." in text
+    assert "cannot be judged" not in text
+    assert "It cannot be judged now." not in page(of(rule), operator())
+
+
 def test_the_number_of_queries_does_not_grow_with_the_rules(django_assert_max_num_queries):
     for number in range(20):
         make_alert(make_rule(name=f"rule {number}"))
