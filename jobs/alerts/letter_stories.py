@@ -41,10 +41,10 @@ def short(moment: datetime) -> str:
     return text.removesuffix(":00Z") + "Z" if text.endswith(":00Z") else text
 
 
-def span_of(bundle: Sequence[Alert], *, now: datetime) -> Span:
-    """Return the letters of alerts that fired together."""
+def span_of(bundle: Sequence[Alert], *, now: datetime, before: timedelta = timedelta(0)) -> Span:
+    """Return the letters of alerts that fired together, back to ``before`` they began."""
     rule = bundle[0].rule
-    since = letters.whole_minute(min(reading.since_of(alert) for alert in bundle))
+    since = letters.whole_minute(min(reading.since_of(alert) for alert in bundle) - before)
     found = letters.died(since=since, until=now + timedelta(microseconds=1), task=rule.task, queue=rule.queue)
     terms = [
         f"{name}:{core_query.quote(value)}"
@@ -88,7 +88,7 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
         subject=subject,
         headline=headline,
         parts=tuple(parts),
-        table=_firing_table(span, now=now),
+        table=firing_table(span, now=now),
         button=Link(_open_words(waiting), addresses.letters(span.query())),
         note=f"Nothing is replayed by itself. {_next(rule)}",
         rule_line=stories.rule_line(rule),
@@ -190,7 +190,8 @@ def _name(row: search.GroupRow) -> tuple[str, str, str]:
     return line(error or "Failure", limit=60), line(rest), line(where, limit=160)
 
 
-def _firing_table(span: Span, *, now: datetime) -> Table | None:
+def firing_table(span: Span, *, now: datetime) -> Table | None:
+    """Return the groups of the letters with their state and how many of each died."""
     rows = _rows(span, now=now)
     if not rows:
         return None
@@ -200,7 +201,7 @@ def _firing_table(span: Span, *, now: datetime) -> Table | None:
         shown.append(Row(error, rest, where, (GROUP_WORDS[GroupState(row.group.state)], f"{row.letters:,}")))
     if others := rows[MOST_ROWS:]:
         shown.append(Row("", _others(others), "", ("", f"{sum(row.letters for row in others):,}")))
-    return Table(("Group", "State", "Died"), tuple(shown), words=(1,))
+    return Table(("Group", "State", "Died"), tuple(shown), words=(1,), strong=2)
 
 
 def _recovered_table(span: Span, *, now: datetime) -> Table | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from jobs.alerts import addresses, letters, reading, rules, stories
+from jobs.alerts import addresses, letter_stories, reading, rules, stories
 from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
 from jobs.core import alert_words
-from jobs.core import query as core_query
 from jobs.core.alerts import KINDS, Unit
 from jobs.core.words import AlertKind
 from jobs.metrics.workers import LOST_AFTER, ONLINE, BootNow, boots_now
@@ -23,11 +22,16 @@ QUEUE_KINDS = frozenset(
         AlertKind.NOTHING_RECEIVED,
     }
 )
+# How the first sentence begins, before a time.
+SINCE = {
+    AlertKind.WORKER_LOST: "It was last seen at ",
+    AlertKind.BEAT_SILENT: "It was last seen at ",
+    AlertKind.OUTBOX_LAG: "The oldest message has been due since ",
+}
 # What it means for the jobs, where the headline does not say it.
 CONSEQUENCES = {
     AlertKind.QUEUE_DEPTH: "More comes in than is worked off.",
     AlertKind.OLDEST_AGE: "Its jobs start late.",
-    AlertKind.NO_CONSUMER: "Nothing on it starts until a worker consumes it.",
     AlertKind.NOTHING_RECEIVED: "Its workers live and have time; a connection of theirs to the broker may hang.",
     AlertKind.LATENCY: "Jobs wait longer for their start than they should.",
     AlertKind.FAILURE_RATE: "Their dead letters wait until somebody replays them.",
@@ -46,7 +50,7 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
     lasted = (now - since).total_seconds()
     headline = alert_words.headline(rules.words_of(rule), value=lead.value, subjects=stories.names(bundle))
     parts: list[Part] = [
-        ("It has been so since ", False),
+        (SINCE.get(AlertKind(rule.kind), "It has been so since "), False),
         (f"{alert_words.clock(since, now=now)} UTC", True),
         (f"{alert_words.ago(lasted)}.", False),
     ]
@@ -67,7 +71,7 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
         note=_next(rule),
         rule_line=stories.rule_line(rule),
         links=stories.firing_links(lead),
-        letters_query=_failed_query(rule, since=since, now=now),
+        letters_query=_failed_query(bundle, now=now),
     )
 
 
@@ -96,7 +100,7 @@ def recovered(bundle: Sequence[Alert], *, now: datetime) -> Story:
         button=Link("Open the alert", addresses.alert(lead.pk)),
         rule_line=stories.recovered_rule_line(rule),
         links=stories.ended_links(lead),
-        letters_query=_failed_query(rule, since=since, now=now),
+        letters_query=_failed_query(bundle, now=now),
     )
 
 
@@ -112,7 +116,9 @@ def _consequence(bundle: Sequence[Alert], *, now: datetime) -> str:
         f"{alert_words.counted(len(heard), 'worker')} online, none on it" if heard else "no worker is online"
     )
     messages = alert_words.counted(sum(alert.value or 0 for alert in bundle), "message")
-    return f"{messages} wait; {workers}. {CONSEQUENCES[AlertKind.NO_CONSUMER]}"
+    verb = "waits" if messages.startswith("1 ") else "wait"
+    where = "it" if len(bundle) == 1 else "them"
+    return f"{messages} {verb}; {workers}. Nothing on {where} starts until a worker consumes {where}."
 
 
 def _next(rule: AlertRule) -> str:
@@ -133,8 +139,7 @@ def _button(rule: AlertRule, bundle: Sequence[Alert], *, now: datetime) -> Link:
             return Link("Open the workers", addresses.workers())
         return Link("Open the worker", addresses.worker(subject))
     if kind is AlertKind.FAILURE_RATE:
-        since = min(reading.since_of(alert) for alert in bundle)
-        return Link("Open their dead letters", addresses.letters(_failed_query(rule, since=since, now=now)))
+        return Link("Open their dead letters", addresses.letters(_failed_query(bundle, now=now)))
     if kind is AlertKind.LATENCY and (rule.queue or rule.task):
         address = addresses.queue(rule.queue) if rule.queue else addresses.task(rule.task)
         return Link("Open the queue" if rule.queue else "Open the task", address)
@@ -145,26 +150,23 @@ def _button(rule: AlertRule, bundle: Sequence[Alert], *, now: datetime) -> Link:
     return Link("Open the overview", addresses.overview())
 
 
-def _failed_query(rule: AlertRule, *, since: datetime, now: datetime) -> str:
+def _failed_query(bundle: Sequence[Alert], *, now: datetime) -> str:
     """Return the search for the letters of jobs that fail; of the other kinds there are none."""
-    if rule.kind != AlertKind.FAILURE_RATE:
-        return ""
-    # Back to where the window of the first bad value began.
-    minute = letters.whole_minute(since - timedelta(minutes=rule.window_minutes))
-    terms = [
-        f"{name}:{core_query.quote(value)}"
-        for name, value in (("task", rule.task), ("queue", rule.queue))
-        if value
-    ]
-    return " ".join(
-        ["state:dead", *terms, f"since:{minute:%Y-%m-%dT%H:%MZ}", f"until:{now:%Y-%m-%dT%H:%M:%SZ}"]
-    )
+    return _failed(bundle, now=now).query() if bundle[0].rule.kind == AlertKind.FAILURE_RATE else ""
+
+
+def _failed(bundle: Sequence[Alert], *, now: datetime) -> letter_stories.Span:
+    """Return the letters of jobs that fail, back to where the window of the first bad value began."""
+    window = timedelta(minutes=bundle[0].rule.window_minutes)
+    return letter_stories.span_of(bundle, before=window, now=now)
 
 
 def _table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:
     kind = AlertKind(bundle[0].rule.kind)
     if kind in QUEUE_KINDS:
         return _queues_table(bundle, now=now)
+    if kind is AlertKind.FAILURE_RATE:
+        return letter_stories.firing_table(_failed(bundle, now=now), now=now)
     return _workers_table(bundle, now=now) if kind is AlertKind.WORKER_LOST else None
 
 

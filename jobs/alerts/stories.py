@@ -47,11 +47,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. Numbers and times stand right; words such as a state, at ``words``, stand left."""
+    """A table. Numbers and times stand right; words such as a state, at ``words``, stand left.
+
+    The cells at ``strong`` are what counts. Both count from 1, the first cell after the name.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     words: tuple[int, ...] = ()
+    strong: int = 1
 
 
 # Text, and whether it is the fact that the eye looks for.
