@@ -62,7 +62,9 @@ DUTY_MARKS: dict[str, Mark] = {
     "idle": Mark("Not running", "red", "power"),
 }
 ALERT_MARKS: dict[str, Mark] = {
-    AlertState.PENDING: Mark("Pending", "amber", "hourglass", "Its condition holds, but not yet for long enough."),
+    AlertState.PENDING: Mark(
+        "Pending", "amber", "hourglass", "Its condition holds, but not yet for long enough."
+    ),
     AlertState.FIRING: Mark("Firing", "red", "bell"),
     AlertState.RESOLVED: Mark("Recovered", "green", "done"),
 }
@@ -109,6 +111,7 @@ QUEUE_MARKS: dict[str, Mark] = {
     "paused": Mark("Paused", "grey", "pause"),
     "unconsumed": Mark("Nobody consumes", "red", "stopped"),
     "unused": Mark("No consumer", "grey", "known"),
+    "delayed": Mark("Held by the broker", "blue", "clock"),
     "unknown": Mark("Not known", "grey", "question"),
 }
 _REASON_LOOKS: dict[Reason, tuple[str, str]] = {

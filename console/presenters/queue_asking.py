@@ -9,6 +9,7 @@ from console.presenters.plain import count_of, visible
 from console.presenters.queue_page import QueuePage
 from jobs.models import QueueAction
 from jobs.queues.actions import Paused
+from jobs.queues.reading import QueueNow
 
 TYPED_ABOVE = 1_000
 _NAMED = 3
@@ -26,10 +27,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class AskedPurge:
-    """The question before a purge. ``ready`` go, ``unacknowledged`` and ``held`` stay; None is not known."""
+    """The question before a purge. ``ready`` go, ``taken`` by workers and ``held`` stay; None is not known."""
 
     ready: int
-    unacknowledged: int | None
+    taken: int | None
     held: int | None
     held_words: str
     button: str
@@ -69,7 +70,7 @@ def purge(page: QueuePage) -> AskedPurge:
     ready = page.ready or 0
     return AskedPurge(
         ready=ready,
-        unacknowledged=page.now.unacknowledged if page.now is not None else None,
+        taken=_taken(page.now),
         held=queue_list.held_sum(page.now),
         held_words=queue_list.held_words(page.now),
         button=f"Purge {count_of(ready, 'message')}",
@@ -111,6 +112,13 @@ def purged_words(action: QueueAction) -> str:
         f"{count_of(action.expected, 'message')} of {_name(action.queue)} {'is' if action.expected == 1 else 'are'} "
         "being purged. How far it is stands on this page."
     )
+
+
+def _taken(queue: QueueNow | None) -> int | None:
+    """Return what workers took and do not hold for later; those it holds are among the unacknowledged."""
+    if queue is None or queue.unacknowledged is None:
+        return None
+    return max(0, queue.unacknowledged - (queue.held_by_workers or 0))
 
 
 def _name(queue: str) -> str:

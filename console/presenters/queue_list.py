@@ -104,6 +104,8 @@ def read(window: Window, *, now: datetime) -> QueueList:
 
 def state_of(queue: QueueNow | None) -> str:
     """Return how a queue is consumed: a name in ``states.QUEUE_MARKS``."""
+    if queue is not None and queue.queue == queues.DELAYED:
+        return "delayed"
     if queue is None or queue.is_stale:
         return "paused" if queue is not None and queue.is_paused else "unknown"
     if queue.is_paused:
@@ -241,6 +243,7 @@ def _state_words(queue: QueueNow | None, state: str) -> str:
         "consumed": "A worker consumes from it.",
         "unconsumed": "Messages wait and no worker consumes from it.",
         "unused": "No worker consumes from it, and no message waits.",
+        "delayed": "The broker holds these messages until their time, and does not tell for which queues.",
     }.get(state, why_unknown(queue) or "Whether a worker consumes from it is not known.")
 
 
@@ -255,7 +258,7 @@ def _grown(queue: QueueNow | None, levels: Sequence[int | None]) -> tuple[str, s
 def _order(row: Row) -> tuple[int, int, str]:
     """Put the worst first; depths of one size keep their order by name, so that rows do not jump."""
     ready = row.now.ready if row.now is not None and row.now.ready is not None else 0
-    rank = {"unconsumed": 0, "unknown": 2, "unused": 3}.get(row.state, 1)
+    rank = {"unconsumed": 0, "unknown": 2, "unused": 3, "delayed": 4}.get(row.state, 1)
     return rank, -ready.bit_length(), row.name
 
 

@@ -74,6 +74,11 @@ class QueuePage:
     series: list[Figures | None]
 
     @property
+    def is_held_by_broker(self) -> bool:
+        """Whether it is what the broker holds until its time: no queue that anybody acts on."""
+        return self.state == "delayed"
+
+    @property
     def pause_href(self) -> str:
         """The page that asks before it is paused."""
         return addresses.queue_action("pause", self.name)
@@ -183,6 +188,9 @@ def charts(
 
 def sentence(queue: QueueNow | None, pause: QueuePause | None, *, why: str) -> str:
     """Say what a tired person has to know first."""
+    if queue is not None and queue.queue == queues.DELAYED:
+        held = count_of(queue.held_by_broker or 0, "message")
+        return f"The broker holds {held} until their time. It does not tell for which queues."
     if queue is None or queue.ready is None:
         return why or "What waits on it is not known now."
     if not queue.ready:
@@ -296,8 +304,8 @@ def _depth_tiles(
             figures.optional(unacknowledged, figures.count),
             "",
             fact=f"{held:,} held for later" if held else "none held for later",
-            title=f"Held for later: {queue_list.held_words(queue)}" if held else "",
-            why="This broker does not tell how many messages are delivered and not acknowledged."
+            title=_with_workers_title(queue, held),
+            why="Neither the broker nor its workers tell it."
             if queue is not None and unacknowledged is None
             else "",
         ),
@@ -314,6 +322,15 @@ def _depth_tiles(
 
 def _consuming(name: str, now: datetime) -> list[str]:
     return [each.hostname for each in of_queue(consumers_now(now=now), name)]
+
+
+def _with_workers_title(queue: QueueNow | None, held: int | None) -> str:
+    words = ["Delivered and not acknowledged."]
+    if queue is not None and queue.is_told_by_workers:
+        words = ["Delivered and not acknowledged, as the workers tell: this broker does not."]
+    if held:
+        words.append(f"Held for later: {queue_list.held_words(queue)}.")
+    return " ".join(words)
 
 
 def _no_age(queue: QueueNow | None) -> str:

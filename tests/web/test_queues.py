@@ -330,6 +330,19 @@ def test_an_operator_may_pause_and_look_but_not_purge():
     assert len(tags(response).all("span", aria_disabled="true")) == 1
 
 
+def test_row_83_what_the_broker_holds_until_its_time_is_no_queue_to_act_on():
+    make_sample(queue="celery_delayed", ready=0, held_by_broker=40, consumers=None, unacknowledged=None)
+
+    listed, one = page(), admin().get("/queues/one/?name=celery_delayed")
+
+    assert "celery_delayed Held by the broker 0" in rows(listed)
+    assert "40 held for later" in listed
+    assert (
+        "The broker holds 40 messages until their time. It does not tell for which queues." in tags(one).text
+    )
+    assert not tags(one).all("a", href="/queues/one/pause/?name=celery_delayed")
+
+
 # Pause and resume
 
 
@@ -424,7 +437,7 @@ def test_row_75_the_purge_page_shows_what_goes_and_what_stays_apart():
     text = page("/queues/one/purge/?name=critical", admin())
 
     assert (
-        "12 wait on the queue: purged 4 with workers: they stay and run 5 held for later: they stay" in text
+        "12 wait on the queue: purged 1 with workers: they stay and run 5 held for later: they stay" in text
     )
     assert "kept as purged letters until 19 Nov, 03:12 UTC" in text
     assert "Purge 12 messages" in text
