@@ -23,12 +23,16 @@ from jobs.broker.publish import open_channel
 from jobs.broker.queues import is_missing, is_redis
 from jobs.broker.redis_queues import RedisKeys
 
+# Items that are put back in one transaction.
+_PUT_BACK = 500
+
 
 class _Driver(Protocol):
     def lift(self, limits: Sequence[int]) -> int: ...
     def take(self, limit: int) -> list[Taken]: ...
     def put_back(self, taken: Sequence[Taken]) -> None: ...
     def forget(self, taken: Sequence[Taken]) -> bool: ...
+    def give_back(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -72,8 +76,13 @@ class Lifted:
         with self._translated():
             return self._connected().forget(taken)
 
+    def give_back(self) -> None:
+        """Put all that was lifted and not forgotten on its queue again, as the oldest there."""
+        with self._translated():
+            self._connected().give_back()
+
     def close(self) -> None:
-        """Let go of the connection; what was not forgotten is there again."""
+        """Let go of the connection; what was not forgotten is kept under the name, or on its queue again."""
         driver, self._driver = self._driver, None
         with contextlib.suppress(*outages(self._connection)):
             if driver is not None:
@@ -114,15 +123,18 @@ class _RedisLists:
         return self._left()
 
     def _put_back(self, source: str, target: str, limit: int) -> None:
-        """Put back what came after the confirmation: on the list again, where it is the oldest now."""
-        excess = self._client.llen(target) - limit
-        if excess <= 0:
-            return
-        items = self._client.lrange(target, 0, excess - 1)
-        with self._client.pipeline(transaction=True) as pipeline:
-            pipeline.rpush(source, *items)
-            pipeline.ltrim(target, excess, -1)
-            pipeline.execute()
+        """Put the newest back until ``limit`` are left: on their list again, where they are the oldest now."""
+        while (excess := self._client.llen(target) - limit) > 0:
+            number = min(excess, _PUT_BACK)
+            items = self._client.lrange(target, 0, number - 1)
+            with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.rpush(source, *items)
+                pipeline.ltrim(target, number, -1)
+                pipeline.execute()
+
+    def give_back(self) -> None:
+        for source, target in zip(self._sources, self._targets, strict=True):
+            self._put_back(source, target, 0)
 
     def _left(self) -> int:
         with self._client.pipeline(transaction=False) as pipeline:
@@ -221,6 +233,9 @@ class _Unacknowledged:
         for one in taken:
             one.receipt.ack()
         return True
+
+    def give_back(self) -> None:
+        """Do nothing: closing the channel does."""
 
     def close(self) -> None:
         self._channel.close()

@@ -68,6 +68,8 @@ class Purger:
             raise
         except Exception as error:
             logger.exception("A purge failed.", extra={"purge": action.pk, "queue": action.queue[:80]})
+            if self._lifted is not None:
+                self._lifted.give_back()
             self.close()
             _end(action, QueueActionState.FAILED, now=now, error=f"{type(error).__name__}: {error}")
         return True

@@ -47,14 +47,14 @@ class QueuePlace:
         assert lease is not None
         self.lease: HeldLease = lease
 
-    def start(self, *, pool: str = "threads", concurrency: int = 2) -> Worker:
-        """Start a worker of both queues; it is told of once it has reported."""
+    def start(self, *, pool: str = "threads", concurrency: int = 2, queues: str = "") -> Worker:
+        """Start a worker, of both queues if none are given; it is told of once it has reported."""
         worker = Worker(
             pool=pool,
             broker_url=self.broker_url,
             directory=self.directory / f"worker-{next(self._numbers)}",
             concurrency=concurrency,
-            queue=f"{self.queue},{self.other}",
+            queue=queues or f"{self.queue},{self.other}",
         )
         self.workers.append(worker)
         return worker.start()

@@ -107,8 +107,28 @@ def test_a_purge_is_audited_and_is_an_operation_that_can_be_undone(broker, purge
     assert (bytes(letter.message.body), letter.message.headers) == (before[0].body, before[0].headers)
     assert letter.unreplayable == ""
     entry = AuditEntry.objects.get(action="purge_queue")
-    assert (entry.text, entry.why) == ("started the purge of 3 waiting messages of the queue critical", "sent twice")
+    assert (entry.text, entry.why) == (
+        "started the purge of 3 waiting messages of the queue critical",
+        "sent twice",
+    )
     assert (action.operation.state, action.operation.changed_count) == (OperationState.FINISHED, 3)
+
+
+def test_queues_with_a_key_prefix_and_odd_priorities_are_purged_and_looked_into(broker, settings, lease, now):
+    options = {"global_keyprefix": "shop:", "priority_steps": [0, 5], "sep": ":"}
+    settings.BROKER_TRANSPORT_OPTIONS = options
+    with publisher(broker.url, broker_transport_options=options) as app:
+        ids = [*send(app, count=2), *send(app, priority=7)]
+        assert [message.task_id for message in actions.peek("critical").messages] == ids
+        actions.purge("critical", expected=3, actor=MARA, why="", now=now)
+
+        purger = Purger(connect())
+        finish(purger, lease, now)
+        purger.close()
+
+    assert purged_ids() == set(ids)
+    with broker.client() as client:
+        assert [key for key in client.keys("*") if b"critical" in key and b"binding" not in key] == []
 
 
 def test_a_purge_makes_no_failure_group_that_anybody_is_told_of(broker, purger, lease, now):
@@ -324,15 +344,20 @@ def test_a_purge_of_an_unreachable_broker_changes_nothing(settings, now):
 
 def test_a_purge_that_cannot_go_on_says_why_and_stops_no_other(broker, purger, lease, now, monkeypatch):
     with publisher(broker.url) as app:
-        send(app, "critical")
+        ids = [*send(app, "critical", count=1_100), *send(app, "critical", priority=9)]
         send(app, "low")
-    first = actions.purge("critical", expected=1, actor=MARA, why="", now=now)
+    first = actions.purge("critical", expected=1_101, actor=MARA, why="", now=now)
     second = actions.purge("low", expected=1, actor=MARA, why="", now=now)
     with monkeypatch.context() as patch:
         patch.setattr(purging, "_begin", lambda *_, **__: 1 / 0)
         purger.step(now=now, lease=lease)
+    with publisher(broker.url) as app:
+        later = send(app, "critical")
     finish(purger, lease, now)
 
+    assert waiting_ids(broker) == [*ids[:-1], *later]
+    assert len(actions.peek("critical", limit=100).messages) == 100
+    assert actions.peek("critical").total == 1_102
     first.refresh_from_db()
     second.refresh_from_db()
     assert (first.state, first.error) == (QueueActionState.FAILED, "ZeroDivisionError: division by zero")

@@ -112,7 +112,7 @@ def test_a_pause_without_workers_counts_for_the_one_that_starts(place: QueuePlac
     paused = actions.pause(place.queue, actor=MARA, why="", now=timezone.now())
     assert (paused.told, paused.silent, paused.held) == ([], [], 0)
 
-    place.start()
+    place.start(queues=place.queue)
 
     place.until(lambda: StoppedConsumer.objects.exists(), what="the worker to be told")
     place.until(lambda: place.now().consumers == 0, what="nobody to consume")
@@ -123,6 +123,8 @@ def test_a_pause_without_workers_counts_for_the_one_that_starts(place: QueuePlac
     with pytest.raises(QueueRefused, match="not paused"):
         actions.resume(place.queue, actor=MARA, now=timezone.now())
     place.until(lambda: place.now().consumers == 1, what="the worker to consume again")
+    place.send(place.queue, place.directory / "mark", "a")
+    place.until(lambda: lines(place.directory / "mark") == ["a"], what="the job to run")
 
 
 def test_row_75_a_purge_leaves_what_workers_have(place: QueuePlace):
