@@ -9,10 +9,12 @@ from urllib.parse import urlencode
 
 from console import times
 from console.forms.search import Chip, Window, address
+from console.states import RUN_MARKS
 from console.windows import PageWindow
 from jobs.core import run_query, windows
 from jobs.core.query import QuerySyntaxError, Term, iso
 from jobs.core.run_query import RunQuery
+from jobs.core.words import RunOutcome
 
 # Records are kept for a day.
 WINDOWS = (("15m", "15 min"), ("1h", "1 h"), ("6h", "6 h"), ("24h", "24 h"))
@@ -21,7 +23,7 @@ LINKED_QUALIFIERS = ("task", "queue", "outcome", "worker", "error")
 
 @dataclass(frozen=True, slots=True)
 class RunSearchBox:
-    """The search as its page shows it.
+    """The search as its page shows it; ``windows`` and ``outcomes`` are its choices of time and outcome.
 
     ``query`` is None when the text cannot be read; ``error`` says why and ``typed`` keeps the text.
     """
@@ -35,6 +37,7 @@ class RunSearchBox:
     suggestion_href: str = ""
     chips: tuple[Chip, ...] = ()
     windows: tuple[Window, ...] = ()
+    outcomes: tuple[Window, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
 
     def address(self, text: str, /, **extra: str) -> str:
@@ -64,6 +67,7 @@ def read(path: str, parameters: Mapping[str, str], *, now: datetime) -> RunSearc
         query=query,
         chips=tuple(_chip(path, query, term) for term in query.terms),
         windows=_windows(path, query),
+        outcomes=_outcomes(path, query),
     )
 
 
@@ -126,6 +130,18 @@ def _windows(path: str, query: RunQuery) -> tuple[Window, ...]:
     if not any(each.is_current for each in windows):
         windows.append(Window(_words(query), address(path, query.text), True))
     return tuple(windows)
+
+
+def _outcomes(path: str, query: RunQuery) -> tuple[Window, ...]:
+    """Return the list with each outcome alone, and with all."""
+    named = [term for term in query.terms if term.qualifier == "outcome"]
+    rest = " ".join(t.canonical for t in query.terms if t.qualifier != "outcome")
+    found = [Window("All", address(path, rest), not named)]
+    for outcome in RunOutcome:
+        is_current = len(named) == 1 and named[0].values == (outcome.value,) and not named[0].negated
+        href = address(path, f"{rest} outcome:{outcome.value}".strip())
+        found.append(Window(RUN_MARKS[outcome].word, href, is_current))
+    return tuple(found)
 
 
 def _words(query: RunQuery) -> str:

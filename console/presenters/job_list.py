@@ -92,7 +92,7 @@ def _sentence(query: RunQuery, page: RunPage, figures: Figures | None, *, now: d
     when = _when(query, now)
     if figures is None or not figures.attempts:
         if not page.total:
-            return "No recorded attempt matches." if query.terms else f"No attempt was reported {when}."
+            return "Nothing matches." if query.terms else f"No attempt was reported {when}."
         return f"{_count(page)} {'matches' if page.total == 1 else 'match'}, the newest first."
     parts = [
         f"{number:,} {word}"
