@@ -17,7 +17,15 @@ from console.forms.alert_rules import RuleForm
 from console.htmx import render_page, wants_partial
 from console.methods import acts_on
 from console.permissions import requires
-from console.presenters import alert_list, alert_names, alert_notes, alert_page, alert_rules, alert_words
+from console.presenters import (
+    alert_list,
+    alert_names,
+    alert_notes,
+    alert_page,
+    alert_rehearsal,
+    alert_rules,
+    alert_words,
+)
 from jobs.alerts import rules as services
 from jobs.alerts import testing
 from jobs.core.alert_kinds import KINDS
@@ -245,6 +253,7 @@ def _words(form: RuleForm, now: datetime) -> dict[str, Any]:
     return {
         "name": drawn.name,
         "sentence": alert_words.sentence(drawn),
+        "rehearsal": alert_rehearsal.sentence(drawn, now=now),
         "ways": alert_page.ways(drawn),
         "warnings": alert_names.unknown_words(drawn, now=now),
         "problems": len(form.errors) if form.is_bound else 0,
