@@ -21,14 +21,15 @@ LONG_FILES = [
     "base/test_retries.py", "limits/test_fleet.py", "agent/test_other_brokers.py", "test_startjob.py",
     "web/test_live_browser.py", "test_demo.py", "preflight/test_rabbit.py", "journeys/test_outbox.py",
     "journeys/test_journeys.py", "agent/test_comebacks.py", "test_chaos.py", "testing/test_plugin.py",
-    "agent/test_messages.py", "base/test_enqueueing.py", "base/test_running.py", "agent/test_endings.py", "web/test_alerts_browser.py",
+    "agent/test_messages.py", "base/test_enqueueing.py", "base/test_running.py", "agent/test_endings.py",
+    "web/test_alerts_browser.py",
     "agent/test_shutdown.py", "outbox/test_kills.py", "idempotency/test_databases.py", "web/test_letters.py",
     "test_schedules.py", "test_rabbitmq.py", "test_dead_letters_command.py", "base/test_errors.py",
     "web/test_access.py", "outbox/test_canvas.py", "idempotency/test_already_done.py", "agent/test_backend_down.py",
     "idempotency/test_outages.py", "test_search.py", "base/test_canvas.py", "idempotency/test_crashes.py",
     "queues/test_workers.py", "queues/test_duty.py",
     "test_embedding.py", "preflight/test_beats.py", "test_workers.py", "test_migrations.py", "test_settings.py",
-    "test_worker_control.py", "journeys/test_control.py", "agent/test_recording_workers.py", "agent/test_recording_brokers.py",
+    "test_worker_control.py", "journeys/test_control.py", "web/test_numbers_browser.py", "web/test_queues.py", "agent/test_recording_workers.py", "agent/test_recording_brokers.py",
 ]  # fmt: skip
 
 
