@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django.urls import reverse
+
 from jobs.alerts import rules
 from jobs.audit import Actor
 from jobs.core.words import AlertKind, AlertState, NotificationKind, NotificationState
 from jobs.models import Alert, AlertRule, Notification
 from tests.factories import NOW
+from tests.web.people import tags
 
 ONCALL = "oncall@shop.example"
 SCRIPT = "<script>alert(1)</script>\u202e"
@@ -71,3 +74,41 @@ def make_notification(alert: Alert | None, rule: AlertRule | None = None, **fiel
     if values["state"] != NotificationState.SENT:
         values["sent_at"] = None
     return Notification.objects.create(alert=alert, rule=alert.rule if alert else rule, **values)
+
+
+# What the form of growing letters sends when nothing is typed.
+FIELDS = {
+    "name": "Dead letters grow",
+    "severity": "critical",
+    "task": "",
+    "queue": "",
+    "threshold": "20",
+    "recovery_threshold": "",
+    "window_minutes": "5",
+    "hold_seconds": "0",
+    "recovery_hold_seconds": "5 min",
+    "cool_down_seconds": "10 min",
+    "reminder_seconds": "4 h",
+    "recipients": "",
+    "webhook_url": "",
+    "runbook_url": "",
+}
+
+
+def rule_address(rule: AlertRule, action: str = "") -> str:
+    return reverse(f"console:alert-rule{action}", args=[rule.pk])
+
+
+def fields_of(response: Any) -> dict[str, str]:
+    """Return what a form would send unchanged."""
+    found = tags(response)
+    form = {
+        str(each["name"]): str(each.get("value") or "") for each in found.all("input") if each.get("name")
+    }
+    html = response.content.decode()
+    for select in found.all("select"):
+        part = html.split(f'name="{select["name"]}"', 1)[1].split("</select>", 1)[0]
+        (chosen,) = [each for each in part.split("<option") if " selected" in each]
+        form[str(select["name"])] = chosen.split('value="', 1)[1].split('"', 1)[0]
+    part = html.split('name="recipients"', 1)[1].split("</textarea>", 1)[0]
+    return form | {"recipients": part.split(">", 1)[1]}
