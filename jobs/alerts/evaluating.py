@@ -52,6 +52,7 @@ class _Changes:
     """What became of the alerts of one rule."""
 
     changed: list[Alert] = field(default_factory=list)
+    began: int = 0
     fired: list[Alert] = field(default_factory=list)
     reminded: list[Alert] = field(default_factory=list)
     resolved: list[Alert] = field(default_factory=list)
@@ -113,6 +114,7 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
             alert.state == AlertState.FIRING for alert in changes.changed
         ):
             growing.append(rule)
+        total.began += changes.began
         total.fired += len(changes.fired)
         total.reminded += len(changes.reminded)
         total.resolved += len(changes.resolved)
@@ -202,6 +204,7 @@ def _judge_rule(
             continue
         _take_over(alert, verdict.standing, measurement)
         changes.changed.append(alert)
+        changes.began += Transition.BEGAN in verdict.transitions
         for transition, changed in (
             (Transition.FIRED, changes.fired),
             (Transition.REMINDED, changes.reminded),
