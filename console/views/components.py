@@ -5,7 +5,16 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from console.states import GROUP_MARKS, LETTER_MARKS, OPERATION_MARKS, OUTBOX_MARKS, REASON_MARKS
+from console.states import (
+    ALERT_MARKS,
+    GROUP_MARKS,
+    LETTER_MARKS,
+    OPERATION_MARKS,
+    OUTBOX_MARKS,
+    REASON_MARKS,
+    SEVERITY_MARKS,
+    WORKER_MARKS,
+)
 
 _COLOURS = (
     *(
@@ -35,6 +44,9 @@ def components(request: HttpRequest) -> HttpResponse:
         "letter_states": list(LETTER_MARKS),
         "group_states": list(GROUP_MARKS),
         "operation_states": list(OPERATION_MARKS),
+        "alert_states": list(ALERT_MARKS),
+        "severities": list(SEVERITY_MARKS),
+        "worker_states": list(WORKER_MARKS),
         "outbox_states": list(OUTBOX_MARKS),
         "reasons": list(REASON_MARKS),
         "running": [("done", 1661), ("died", 11), ("skipped", 16), ("waiting", 66), ("rest", 2553)],
