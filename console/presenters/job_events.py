@@ -190,6 +190,9 @@ def _in_a_row(found: list[Part], published: list[datetime], *, now: datetime) ->
     first = min(published, default=None)
     for part in sorted(found, key=lambda each: (each.start, each.end)):
         start = max(part.start, row[-1].end) if row else part.start
+        if row and row[-1].kind == RunOutcome.DEAD and part.kind == "down":
+            # The death is written down a moment after the attempt ended.
+            start = row[-1].end
         end = max(part.end, start)
         if row and end == row[-1].end and part.kind in {"outbox", "down"}:
             continue

@@ -369,3 +369,11 @@ def test_find_lists_the_jobs_whose_ids_begin_so():
     make_run(task_id="7c1f-2")
 
     assert viewer().get("/find/", {"q": "7c1f"}).headers["Location"] == "/jobs/?q=7c1f"
+
+
+def test_between_the_end_of_an_attempt_and_its_death_nothing_is_unknown():
+    attempt(1, published=9, started=8, finished=6, outcome=RunOutcome.DEAD)
+    letter = make_letter(task_id=JOB, died_at=ago(5.9), death=False)
+    make_death(letter, publication_id="publication-1", task_id=JOB, died_at=ago(5.9), started_at=ago(8))
+
+    assert parts() == [("wait", 1), ("dead", 2), ("down", 6)]
