@@ -248,6 +248,8 @@ def end_labels(
         if last is None:
             continue
         ends.append((last[1] * scale.factor / scale.top * height, last, line))
+    # Of the same height the first line stands above.
+    ends.reverse()
     ends.sort(key=lambda each: each[0])
     placed: list[Figure] = []
     below = -_LABEL_HEIGHT

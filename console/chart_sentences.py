@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from console import times
 from console.chart_parts import plot_text, span_words
 from console.presenters import figures as words
-from jobs.core.changes import find_change
+from jobs.core.changes import LEAST_SHARE, find_change
 from jobs.core.windows import Window
 from jobs.metrics.reading import Figures
 
@@ -32,7 +32,8 @@ def of_throughput(
         if change := find_change(by_name[name], least=1.0):
             noun = "Retries" if name == "Retried" else "Deaths"
             told.append((abs(change.after - change.before), noun, change))
-    done = find_change(by_name["Done"], least=1.0)
+    # What else changed makes a smaller change worth telling.
+    done = find_change(by_name["Done"], least=1.0, least_share=0.05 if told else LEAST_SHARE)
     parts = []
     if told:
         _, noun, change = max(told, key=lambda each: each[0])

@@ -31,10 +31,13 @@ class Change:
         return (self.after - self.before) / self.before if self.before else None
 
 
-def find_change(values: Sequence[float | None], *, least: float = 0.0) -> Change | None:
+def find_change(
+    values: Sequence[float | None], *, least: float = 0.0, least_share: float = LEAST_SHARE
+) -> Change | None:
     """Find the step at which two levels explain the series best; None when one level does as well.
 
-    Unknown steps are passed over. ``least`` is the smallest difference worth telling. The split with the
+    Unknown steps are passed over. ``least`` is the smallest difference worth telling, ``least_share`` that of
+    the higher level. The split with the
     least squares around its two means: of all splits the one whose means lie furthest apart, by weight.
     """
     known = [(index, value) for index, value in enumerate(values) if value is not None]
@@ -56,6 +59,6 @@ def find_change(values: Sequence[float | None], *, least: float = 0.0) -> Change
     if best is None or best_explained < LEAST_EXPLAINED * spread:
         return None
     difference = abs(best.after - best.before)
-    if difference < least or difference < LEAST_SHARE * max(abs(best.before), abs(best.after)):
+    if difference < least or difference < least_share * max(abs(best.before), abs(best.after)):
         return None
     return best
