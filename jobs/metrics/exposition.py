@@ -33,6 +33,8 @@ MOST_PAIRS = 1_000
 MOST_NAMES = 200
 OTHERS = "(others)"
 OUTCOMES = tuple(RunOutcome)
+# From zero on, so that the first death of a task is an increase and not a series that appears.
+ALWAYS_TOLD = frozenset({RunOutcome.DONE, RunOutcome.RETRIED, RunOutcome.DEAD})
 # The upper bounds of histograms in seconds, each exact within 5 %.
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 
@@ -110,9 +112,11 @@ def _attempts(now: datetime) -> Iterator[Metric]:
     )
     for pair, kept in totals.items():
         for outcome in OUTCOMES:
-            attempts.add_metric((*pair, outcome.value), kept[outcome.value])
+            if outcome in ALWAYS_TOLD or kept[outcome.value]:
+                attempts.add_metric((*pair, outcome.value), kept[outcome.value])
         received.add_metric(pair, kept["received"])
-        unrecorded.add_metric(pair, kept["dropped"])
+        if kept["dropped"]:
+            unrecorded.add_metric(pair, kept["dropped"])
     yield from (attempts, received, unrecorded)
 
 
