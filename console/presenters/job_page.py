@@ -90,9 +90,16 @@ class JobPage:
     is_over: bool
 
 
-def read(task_id: str, *, now: datetime) -> JobPage:
-    """Read a job's page: a fixed number of queries, whatever the job went through."""
-    return present(job_life.read(task_id, now=now), now=now)
+def read(task_id: str, *, may_see_letters: bool, now: datetime) -> JobPage:
+    """Read a job's page: a fixed number of queries, whatever the job went through.
+
+    Who may not see letters is told that it died and why, and not the error's text, which may hold anything.
+    """
+    life = job_life.read(task_id, now=now)
+    if not may_see_letters:
+        for death in life.deaths:
+            death.error = ""
+    return present(life, now=now)
 
 
 def present(life: JobLife, *, now: datetime) -> JobPage:

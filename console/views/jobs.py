@@ -18,7 +18,7 @@ from console.forms import run_search
 from console.forms.run_search import RunSearchBox
 from console.forms.search import address
 from console.htmx import STOP_POLLING, render_page, wants_partial
-from console.permissions import requires
+from console.permissions import refusal, requires
 from console.presenters import job_list, job_page
 from console.presenters.plain import short_task
 from jobs.core.cleaning import clean_name
@@ -108,7 +108,8 @@ def job(request: HttpRequest) -> HttpResponse:
     if not task_id:
         messages.error(request, "That address names no job. Search for its id, or choose it here.")
         return HttpResponseRedirect(reverse("console:jobs"))
-    page = job_page.read(task_id, now=now)
+    may_see_letters = not refusal(request.user, "jobs.view_deadletter")
+    page = job_page.read(task_id, may_see_letters=may_see_letters, now=now)
     context: dict[str, Any] = {
         "page": page,
         "life": page.life,

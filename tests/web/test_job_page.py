@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -355,6 +356,19 @@ def test_somebody_without_a_role_is_refused():
 
     assert response.status_code == 403
     assert "view runs" in tags(response).text
+
+
+def test_who_may_not_see_letters_is_not_told_what_an_error_says():
+    make_letter(task_id=JOB, error_type="ValueError", error="card 4111 1111", reason=Reason.FAILED)
+    client = client_of(None)
+    client.user.user_permissions.add(Permission.objects.get(codename="view_run"))
+
+    text = page(client).text
+
+    assert "Died: failed" in text
+    assert "ValueError" in text
+    assert "4111" not in text
+    assert "4111" in page().text
 
 
 @pytest.mark.parametrize("text", [JOB, JOB[:8]])
