@@ -22,7 +22,7 @@ LONG_FILES = [
     "web/test_live_browser.py", "test_demo.py", "preflight/test_rabbit.py", "journeys/test_outbox.py",
     "journeys/test_journeys.py", "agent/test_comebacks.py", "test_chaos.py", "testing/test_plugin.py",
     "agent/test_messages.py", "base/test_enqueueing.py", "base/test_running.py", "agent/test_endings.py",
-    "web/test_alerts_browser.py", "web/test_overview_browser.py",
+    "web/test_alerts_browser.py", "web/test_overview_browser.py", "web/test_jobs_browser.py",
     "agent/test_shutdown.py", "outbox/test_kills.py", "idempotency/test_databases.py", "web/test_letters.py",
     "test_schedules.py", "test_rabbitmq.py", "test_dead_letters_command.py", "base/test_errors.py",
     "web/test_access.py", "outbox/test_canvas.py", "idempotency/test_already_done.py", "agent/test_backend_down.py",

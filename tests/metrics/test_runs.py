@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 
 from jobs.core.run_query import parse
 from jobs.core.words import RunOutcome
 from jobs.errors import QueryError
-from jobs.metrics import names, runs
+from jobs.metrics import exposition, job_life, names, runs
+from jobs.metrics.queue_report import queue_report
 from jobs.models import Run
 from tests.factories import NOW, make_letter
 from tests.metrics_rows import make_rollup, make_run, make_sample
@@ -213,3 +215,26 @@ def test_jobs_are_found_by_their_id_in_the_outbox_and_by_its_beginning():
     assert names.jobs_of("aaaa") == ["aaaa-1", "aaaa-2"]
     assert names.jobs_of("aaaa-1") == ["aaaa-1"]
     assert names.jobs_of("aaa") == names.jobs_of("cccc") == []
+
+
+def test_what_machines_read_and_the_life_of_a_job_are_the_same_on_both_databases(attempts):
+    make_rollup(done=3, dead=1, latency=[0.2, 0.2, 0.4, 3.0], runtime=[0.1] * 4)
+    make_sample(ready=12, oldest_age_seconds=4.0)
+    make_letter(task_id="card", root_id="image")
+    make_message(task_id="card")
+
+    text = exposition.text("", now=NOW)[1].decode()
+    report = queue_report(now=NOW)
+    life = job_life.read("card", now=NOW)
+
+    samples = {
+        (each.name, each.labels.get("le", each.labels.get("outcome", ""))): each.value
+        for family in parse_metrics(text)
+        for each in family.samples
+    }
+    assert samples[("jobs_attempts_total", "done")] == 3
+    assert samples[("jobs_queue_latency_seconds_bucket", "0.5")] == 3
+    assert samples[("jobs_queue_depth", "")] == 12
+    assert (report.queues[0].depth, report.queues[0].failure_rate, report.dead_letters) == (12, 0.25, 1)
+    assert [len(each) for each in (life.runs, life.letters, life.deaths, life.messages)] == [1, 1, 1, 1]
+    assert {each.task_id for each in life.relatives} == {"image", "image-child"}

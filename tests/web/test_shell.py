@@ -61,6 +61,8 @@ def test_a_poll_after_the_session_ended_reloads_the_page():
         ("/operations/", "Operations"),
         ("/outbox/", "Outbox"),
         ("/outbox/?state=held", "Outbox"),
+        ("/jobs/", "Jobs"),
+        ("/jobs/?q=outcome:dead", "Jobs"),
         ("/audit/", "Audit"),
     ],
 )
@@ -73,6 +75,7 @@ def test_the_side_bar_marks_the_page_one_is_on(address, word):
         "/dead-letters/": "Dead letters",
         "/operations/": "Operations",
         "/outbox/": "Outbox",
+        "/jobs/": "Jobs",
         "/audit/": "Audit",
     }
     assert [names[each["href"]] for each in links] == [word]
