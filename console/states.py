@@ -111,7 +111,7 @@ QUEUE_MARKS: dict[str, Mark] = {
     "paused": Mark("Paused", "grey", "pause"),
     "unconsumed": Mark("Nobody consumes", "red", "stopped"),
     "unused": Mark("No consumer", "grey", "known"),
-    "delayed": Mark("Held by the broker", "blue", "clock"),
+    "delayed": Mark("Delayed", "blue", "clock"),
     "unknown": Mark("Not known", "grey", "question"),
 }
 _REASON_LOOKS: dict[Reason, tuple[str, str]] = {

@@ -33,7 +33,7 @@ class Change:
 class Tile:
     """A figure with its unit, its change and one fact; ``title`` says more of the fact.
 
-    ``why`` says why the figure is not known, ``alarm`` what is wrong.
+    ``tone`` is "worse" where the fact is an alarm, ``why`` says why the figure is not known.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Tile:
     fact: str = ""
     title: str = ""
     why: str = ""
-    alarm: str = ""
+    tone: str = ""
 
 
 def change(

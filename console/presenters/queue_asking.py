@@ -33,6 +33,7 @@ class AskedPurge:
     taken: int | None
     held: int | None
     held_words: str
+    meanwhile: str
     button: str
     why_not: str
 
@@ -73,6 +74,7 @@ def purge(page: QueuePage) -> AskedPurge:
         taken=_taken(page.now),
         held=queue_list.held_sum(page.now),
         held_words=queue_list.held_words(page.now),
+        meanwhile=_meanwhile(page),
         button=f"Purge {count_of(ready, 'message')}",
         why_not=why_not,
     )
@@ -111,6 +113,18 @@ def purged_words(action: QueueAction) -> str:
     return (
         f"{count_of(action.expected, 'message')} of {_name(action.queue)} {'is' if action.expected == 1 else 'are'} "
         "being purged. How far it is stands on this page."
+    )
+
+
+def _meanwhile(page: QueuePage) -> str:
+    """Say that workers go on taking what is purged; empty when they do not."""
+    consumers = page.now.consumers if page.now is not None else None
+    if page.is_paused or not consumers:
+        return ""
+    takes = "takes" if consumers == 1 else "take"
+    return (
+        f"{count_of(consumers, 'consumer')} {takes} messages from it meanwhile, and these run. "
+        "Pause the queue first if none is to run."
     )
 
 

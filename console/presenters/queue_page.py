@@ -174,16 +174,29 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
 
 def charts(
     page: QueuePage, page_window: PageWindow, *, markers: Sequence[Marker], now: datetime
-) -> list[NumberChart]:
-    """Draw what waited, how old it was, how long jobs waited for their start, and how they ended."""
+) -> list[tuple[NumberChart, str]]:
+    """Draw what waited, how old it was, how long jobs waited for their start, and how they ended.
+
+    Each with what stands there when nothing of it is known.
+    """
     window = page_window.window
     depths = {page.name: page.depths}
+    uncounted = "This queue was not counted in this time."
+    has_reports = any(each is not None for each in page.series)
     return [
-        queue_charts.depth(window, depths, markers=markers, now=now),
-        queue_charts.oldest_age(window, depths, markers=markers, now=now),
-        number_charts.latency(window, page.series, markers=markers, now=now),
-        number_charts.throughput(window, page.series, markers=markers, now=now),
+        (queue_charts.depth(window, depths, markers=markers, now=now), uncounted),
+        (
+            queue_charts.oldest_age(window, depths, markers=markers, now=now),
+            "Nobody could tell how old the messages were." if any(page.depths) else uncounted,
+        ),
+        (number_charts.latency(window, page.series, markers=markers, now=now), nothing_ran(has_reports)),
+        (number_charts.throughput(window, page.series, markers=markers, now=now), nothing_ran(has_reports)),
     ]
+
+
+def nothing_ran(has_reports: bool) -> str:
+    """Say why there are no durations: nothing ran, or nobody reported."""
+    return "No job started in this time." if has_reports else "No worker has reported in this time."
 
 
 def sentence(queue: QueueNow | None, pause: QueuePause | None, *, why: str) -> str:
@@ -297,7 +310,6 @@ def _depth_tiles(
             figures.change(ready, first, words=figures.count, more_is="worse"),
             f"oldest {figures.seconds(oldest)}" if oldest else _no_age(queue),
             why=why if ready is None else "",
-            alarm="nobody consumes" if queue is not None and queue.is_unconsumed else "",
         ),
         Tile(
             "With workers",
@@ -313,7 +325,8 @@ def _depth_tiles(
             "Consumers",
             figures.optional(consumers, figures.count),
             "",
-            fact="paused" if queue is not None and queue.is_paused else by,
+            fact=_consumer_fact(queue) or by,
+            tone="worse" if queue is not None and queue.is_unconsumed else "",
             title="Of these is known that they consume from it: " + ", ".join(consuming) if consuming else "",
             why=why if consumers is None else "",
         ),
@@ -322,6 +335,14 @@ def _depth_tiles(
 
 def _consuming(name: str, now: datetime) -> list[str]:
     return [each.hostname for each in of_queue(consumers_now(now=now), name)]
+
+
+def _consumer_fact(queue: QueueNow | None) -> str:
+    if queue is None:
+        return ""
+    if queue.is_paused:
+        return "paused"
+    return "nobody consumes" if queue.is_unconsumed else ""
 
 
 def _with_workers_title(queue: QueueNow | None, held: int | None) -> str:

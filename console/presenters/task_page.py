@@ -108,14 +108,18 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> TaskPage | Non
 
 def charts(
     page: TaskPage, page_window: PageWindow, *, markers: Sequence[Marker], now: datetime
-) -> list[NumberChart]:
-    """Draw how its jobs ended, how long they waited and ran, and how many died."""
+) -> list[tuple[NumberChart, str]]:
+    """Draw how its jobs ended, how many died, how long they waited and ran.
+
+    Each with what stands there when nothing of it is known.
+    """
     window = page_window.window
+    why = queue_page.nothing_ran(any(each is not None for each in page.series))
     return [
-        number_charts.throughput(window, page.series, markers=markers, now=now),
-        number_charts.failure_rate(window, page.series, markers=markers, now=now),
-        number_charts.latency(window, page.series, markers=markers, now=now),
-        number_charts.runtime(window, page.series, markers=markers, now=now),
+        (number_charts.throughput(window, page.series, markers=markers, now=now), why),
+        (number_charts.failure_rate(window, page.series, markers=markers, now=now), why),
+        (number_charts.latency(window, page.series, markers=markers, now=now), why),
+        (number_charts.runtime(window, page.series, markers=markers, now=now), why),
     ]
 
 

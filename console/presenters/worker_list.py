@@ -13,7 +13,7 @@ from jobs.metrics import workers
 from jobs.metrics.workers import BootNow
 from jobs.models import Worker
 
-# One without the agent is asked each half a minute, and was online when it answered within so long.
+# Workers are asked each 10 s; one without the agent is online when it answered within so long.
 ANSWERED_WITHIN = timedelta(seconds=60)
 SILENT_SHOWN = timedelta(hours=24)
 _NAMED_IN_SENTENCE = 3
@@ -62,6 +62,12 @@ class WorkerList:
         """Say how many have no agent."""
         one = self.without_agent == 1
         return f"{count_of(self.without_agent, 'worker')} {'has' if one else 'have'} no agent."
+
+    @property
+    def without_text(self) -> str:
+        """Say what is not known of them, and what to do."""
+        what = "it runs, its load and its" if self.without_agent == 1 else "they run, their load and their"
+        return f"What {what} dead jobs are not known. Attach it: from jobs.agent import attach; attach(app)."
 
 
 def read(*, now: datetime) -> WorkerList:

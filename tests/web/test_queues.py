@@ -96,7 +96,7 @@ def test_a_queue_shows_its_depth_with_the_change_and_its_rates():
     assert "2 min 14 s" in text
     assert "16 37 held for later" in text
     # 300 received and 180 done in the ten minutes in which a worker reported.
-    assert "4 30 18 10.0 % 1.6 s 1" in text
+    assert "4 18 30 received 10.0 % 1.6 s 1" in text
 
 
 def test_where_held_messages_wait_is_told():
@@ -261,7 +261,7 @@ def test_a_queue_that_nobody_consumes_says_what_follows():
     text = page(CRITICAL)
 
     assert "12 messages wait, and no worker consumes from it: nothing will run until one does." in text
-    assert "Waiting nobody consumes 12" in text
+    assert "Consumers 0 nobody consumes" in text
 
 
 def test_the_tasks_of_a_queue_are_listed_those_that_died_most_first():
@@ -335,7 +335,7 @@ def test_row_83_what_the_broker_holds_until_its_time_is_no_queue_to_act_on():
 
     listed, one = page(), admin().get("/queues/one/?name=celery_delayed")
 
-    assert "celery_delayed Held by the broker 0" in rows(listed)
+    assert "celery_delayed Delayed 0" in rows(listed)
     assert "40 held for later" in listed
     assert (
         "The broker holds 40 messages until their time. It does not tell for which queues." in tags(one).text
@@ -441,6 +441,18 @@ def test_row_75_the_purge_page_shows_what_goes_and_what_stays_apart():
     )
     assert "kept as purged letters until 19 Nov, 03:12 UTC" in text
     assert "Purge 12 messages" in text
+
+
+def test_a_purge_under_consumers_advises_a_pause_first():
+    make_sample(ready=12, consumers=4)
+    make_sample(queue="quiet", ready=12, consumers=0)
+    client = admin()
+
+    advice = (
+        "4 consumers take messages from it meanwhile, and these run. Pause the queue first if none is to run."
+    )
+    assert advice in page("/queues/one/purge/?name=critical", client)
+    assert "Pause the queue first" not in page("/queues/one/purge/?name=quiet", client)
 
 
 def test_counts_that_nobody_knows_are_not_called_zero_on_the_purge_page():

@@ -118,7 +118,7 @@ def test_a_worker_without_the_agent_is_listed_with_what_is_missing():
     text = page()
 
     assert "celery@old Online without the agent's reports – critical" in text
-    assert "1 worker has no agent. What they run, their load and their dead jobs are not known." in text
+    assert "1 worker has no agent. What it runs, its load and its dead jobs are not known." in text
 
 
 def test_the_list_asks_no_more_with_more_workers():
