@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ from jobs.broker.redis_queues import RedisKeys
 
 # Items that are put back in one transaction.
 _PUT_BACK = 500
+# Items that are looked at in one go for when they were published.
+_LOOKED_AT = 50
 
 
 class _Driver(Protocol):
@@ -47,17 +50,14 @@ class Lifted:
     def lift(self, limits: Sequence[int]) -> int:
         """Take the oldest messages out of the queue; return how many wait to be taken now.
 
-        ``limits`` say how many of each of its lists, as ``Measured.sizes``. Calling it again lifts nothing more.
-        Elsewhere than on Redis it only counts.
+        ``limits`` say how many of each of its lists, as ``Measured.sizes``. What says that it was published after
+        ``until`` stays. Calling it again lifts nothing more. Elsewhere than on Redis it only counts.
         """
         with self._translated():
             return self._connected().lift(limits)
 
     def take(self, limit: int) -> list[Taken]:
-        """Return the oldest of the messages; they stay until they are forgotten. Empty when there are none.
-
-        Elsewhere than on Redis it ends with the first that was published after ``until``.
-        """
+        """Return the oldest of the messages; they stay until they are forgotten. Empty when there are none."""
         with self._translated():
             return self._connected().take(limit)
 
@@ -96,15 +96,16 @@ class Lifted:
         if self._driver is None:
             open_channel(self._connection)
             if is_redis(self._connection):
-                self._driver = _RedisLists(self._connection, self._queue, self._name)
+                self._driver = _RedisLists(self._connection, self._queue, self._name, self._until)
             else:
                 self._driver = _Unacknowledged(self._connection, self._queue, self._until)
         return self._driver
 
 
 class _RedisLists:
-    def __init__(self, connection: Connection, queue: str, name: str) -> None:
+    def __init__(self, connection: Connection, queue: str, name: str, until: datetime) -> None:
         keys = RedisKeys(connection)
+        self._until = until.timestamp()
         self._client = keys.client
         self._sources = keys.lists(queue)
         self._targets = [f"{keys.prefix}{name}.{number}" for number in range(len(self._sources))]
@@ -119,17 +120,35 @@ class _RedisLists:
                     # Workers were quicker.
                     if "no such key" not in str(error):
                         raise
+            # What came after the confirmation, as far as numbers and stamps tell.
             self._put_back(source, target, limit)
+            while number := self._later(target):
+                self._put_back_newest(source, target, number)
         return self._left()
 
+    def _later(self, target: str) -> int:
+        """Count messages at the newest end that were published after the confirmation, _LOOKED_AT at most."""
+        number = 0
+        for item in self._client.lrange(target, 0, _LOOKED_AT - 1):
+            if not _is_later(read_envelope(item), self._until):
+                break
+            number += 1
+        return number
+
     def _put_back(self, source: str, target: str, limit: int) -> None:
-        """Put the newest back until ``limit`` are left: on their list again, where they are the oldest now."""
+        """Put the newest back until ``limit`` are left."""
         while (excess := self._client.llen(target) - limit) > 0:
-            number = min(excess, _PUT_BACK)
-            items = self._client.lrange(target, 0, number - 1)
-            with self._client.pipeline(transaction=True) as pipeline:
+            self._put_back_newest(source, target, min(excess, _PUT_BACK))
+
+    def _put_back_newest(self, source: str, target: str, number: int) -> None:
+        """Put messages on their list again, where they are the oldest now; nothing when somebody was quicker."""
+        with self._client.pipeline(transaction=True) as pipeline, contextlib.suppress(redis.WatchError):
+            pipeline.watch(target)
+            items = pipeline.lrange(target, 0, number - 1)
+            if items:
+                pipeline.multi()
                 pipeline.rpush(source, *items)
-                pipeline.ltrim(target, number, -1)
+                pipeline.ltrim(target, len(items), -1)
                 pipeline.execute()
 
     def give_back(self) -> None:
@@ -216,8 +235,7 @@ class _Unacknowledged:
                 self._is_at_end = True
                 break
             one = taken_of(_message(self._channel, got))
-            published_at = one.headers.get(PUBLISHED_AT_HEADER)
-            if isinstance(published_at, (int, float)) and published_at > self._until:
+            if _is_later(one, self._until):
                 one.receipt.reject(requeue=True)
                 self._is_at_end = True
                 break
@@ -239,6 +257,12 @@ class _Unacknowledged:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def _is_later(taken: Taken, until: float) -> bool:
+    """Say whether a message came after the confirmation, by its stamp; one that lies ahead says nothing."""
+    published_at = taken.headers.get(PUBLISHED_AT_HEADER)
+    return isinstance(published_at, (int, float)) and until < published_at <= time.time()
 
 
 def decompressed(taken: Taken) -> Taken:

@@ -88,6 +88,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'permissions': (('purge_queue', 'Can purge the messages that wait on a queue'), ('peek_queue', 'Can look at the messages that wait on a queue')),
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['waiting', 'running'])), fields=('kind', 'queue'), name='queue_action_once')],
                 'indexes': [models.Index(condition=models.Q(('state__in', ['waiting', 'running'])), fields=['id'], name='queue_action_open')],
             },
         ),

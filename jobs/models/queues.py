@@ -119,6 +119,14 @@ class QueueAction(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        constraints = (
+            # Two that are confirmed at once would take what came after the first as well.
+            models.UniqueConstraint(
+                fields=["kind", "queue"],
+                name="queue_action_once",
+                condition=Q(state__in=[QueueActionState.WAITING.value, QueueActionState.RUNNING.value]),
+            ),
+        )
         indexes = (
             models.Index(
                 fields=["id"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, transaction
 
@@ -144,31 +145,43 @@ def purge(queue: str, *, expected: int, actor: Actor, why: str, now: datetime) -
         )
     consumers = consumers_now(now=now)
     unacknowledged = measured.unacknowledged
-    with transaction.atomic():
+    values = {
+        "expected": min(expected, measured.ready),
+        "sizes": _limited(measured.sizes or (measured.ready,), expected),
+        "unacknowledged": unacknowledged_of(consumers, queue) if unacknowledged is None else unacknowledged,
+        "held_by_workers": held_of(consumers, queue),
+    }
+    try:
+        return _confirm_purge(queue, values, actor=actor, why=reason, now=now)
+    except IntegrityError:
         going_on = open_purge(queue)
-        if going_on is not None:
-            raise QueueRefused(
-                f"Cannot purge the queue {_short(queue)}: a purge by {going_on.actor} goes on, with"
-                f" {going_on.taken:,} of {going_on.expected:,} messages taken. Wait for its end."
-            )
+        of_whom = (
+            "another one goes on"
+            if going_on is None
+            else f"a purge by {going_on.actor} goes on, with {going_on.taken:,} of {going_on.expected:,} messages taken"
+        )
+        raise QueueRefused(f"Cannot purge the queue {_short(queue)}: {of_whom}. Wait for its end.") from None
+
+
+def _confirm_purge(
+    queue: str, values: dict[str, Any], *, actor: Actor, why: str, now: datetime
+) -> QueueAction:
+    with transaction.atomic():
         action = QueueAction.objects.create(
             kind=QueueActionKind.PURGE,
             queue=queue,
             created_at=now,
             user_id=None if actor.user is None else actor.user.pk,
             actor=str(actor),
-            why=reason,
-            expected=min(expected, measured.ready),
-            sizes=_limited(measured.sizes or (measured.ready,), expected),
-            unacknowledged=unacknowledged_of(consumers, queue) if unacknowledged is None else unacknowledged,
-            held_by_workers=held_of(consumers, queue),
+            why=why,
+            **values,
         )
         count = f"{action.expected:,} waiting message{'' if action.expected == 1 else 's'}"
         audit.record(
             actor=actor,
             action="purge_queue",
             text=f"started the purge of {count} of the queue {_short(queue)}",
-            why=reason,
+            why=why,
             details={"queue": queue, "count": action.expected, "purge": action.pk},
             now=now,
         )

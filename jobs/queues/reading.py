@@ -27,6 +27,8 @@ DELAYED = "celery_delayed"
 SAMPLE_EVERY = timedelta(seconds=5)
 # A sample that is older is shown as such: three were missed.
 STALE_AFTER = timedelta(seconds=15)
+# One that is further ahead was taken while a clock was wrong, and would be the newest for long.
+_AHEAD = timedelta(seconds=60)
 # Values of one statement; SQLite of old takes 999.
 _MOST_MOMENTS = 900
 _AWAY = "Queues have not been counted lately: no runops carries it out."
@@ -96,7 +98,7 @@ class Backlog:
 
 def now_of_all(*, now: datetime) -> list[QueueNow]:
     """Return all queues as they were counted last, by name, the product's own left out. Four queries at most."""
-    newest = _newest(QueueSample.objects.filter(level=SampleLevel.SAMPLE.value))
+    newest = _newest_at(now=now)
     if newest is None:
         return []
     samples = (
@@ -110,7 +112,8 @@ def now_of_all(*, now: datetime) -> list[QueueNow]:
 
 def now_of(queue: str, *, now: datetime) -> QueueNow | None:
     """Return a queue as it was counted last, or None when it never was. Three queries at most."""
-    sample = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, queue=queue).order_by("-at").first()
+    samples = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, queue=queue, at__lte=now + _AHEAD)
+    sample = samples.order_by("-at").first()
     if sample is None:
         return None
     pauses = {pause.queue: pause for pause in QueuePause.objects.filter(queue=queue)}
@@ -187,7 +190,7 @@ class _Step(Func):
 
 def collector_backlog(*, now: datetime) -> Backlog | None:
     """Return what waits for the collector, or None when it was never counted. Two queries."""
-    newest = _newest(QueueSample.objects.filter(level=SampleLevel.SAMPLE.value))
+    newest = _newest_at(now=now)
     if newest is None:
         return None
     found = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, at=newest, queue__in=OWN_QUEUES)
@@ -207,8 +210,9 @@ def most(one: float | None, other: float | None) -> Any:
     return max(one, other)
 
 
-def _newest(samples: QuerySet[QueueSample]) -> datetime | None:
+def _newest_at(*, now: datetime) -> datetime | None:
     # Of the index of level and time: MAX over a level would read all of it on SQLite.
+    samples = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, at__lte=now + _AHEAD)
     return samples.order_by("-at").values_list("at", flat=True).first()
 
 

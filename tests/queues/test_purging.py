@@ -20,7 +20,7 @@ from jobs.queues import actions, purging
 from jobs.queues.purging import Purger
 from tests.broker_side import Carrier, Clock, queued
 from tests.metrics_rows import make_boot
-from tests.queues.messages import publisher, send
+from tests.queues.messages import publish_old, publisher, send
 
 MARA = Actor(name="mara")
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_database")]
@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_database")]
 
 @pytest.fixture
 def now() -> datetime:
-    return datetime.now(UTC)
+    """A moment after all that a test publishes first."""
+    return datetime.now(UTC) + timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -266,6 +267,25 @@ def test_more_than_were_confirmed_are_put_back_where_they_were(broker, purger, l
         later = send(app, count=1)
     assert purged_ids() == set(ids[:4])
     assert waiting_ids(broker) == [*ids[4:], *later]
+
+
+@pytest.mark.parametrize(("ahead", "taken"), [(0, 3), (3_600, 4)], ids=["clocks agree", "a clock is ahead"])
+def test_what_workers_took_meanwhile_is_not_made_up_for_by_what_came_later(
+    broker, purger, lease, ahead, taken
+):
+    with connect() as connection:
+        for number in range(5):
+            publish_old(connection, "critical", seconds_ago=60 - ahead, headers={"id": f"before-{number}"})
+        action = actions.purge("critical", expected=5, actor=MARA, why="", now=datetime.now(UTC))
+        for _ in range(2):
+            connection.default_channel.basic_get("critical")
+        publish_old(connection, "critical", seconds_ago=-ahead, headers={"id": "after"})
+
+        finish(purger, lease, datetime.now(UTC))
+
+        action.refresh_from_db()
+        assert (action.state, action.taken) == (QueueActionState.FINISHED, taken)
+        assert waiting_ids(broker) == ["after"] * (4 - taken)
 
 
 def test_a_replay_that_is_purged_before_it_ran_is_its_letter_again(broker, purger, lease, now):

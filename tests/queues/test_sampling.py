@@ -135,6 +135,14 @@ def test_a_broker_that_is_away_leaves_a_gap_and_its_trouble_is_told(settings):
     assert "127.0.0.1:1" in found.trouble
 
 
+def test_a_sample_of_a_clock_that_was_ahead_does_not_stay_the_newest():
+    make_sample(at=NOW + timedelta(hours=5), ready=1)
+    make_sample(at=NOW - timedelta(seconds=5), ready=2)
+
+    assert reading.now_of("critical", now=NOW).ready == 2
+    assert [found.ready for found in reading.now_of_all(now=NOW)] == [2]
+
+
 def test_without_runops_the_queues_say_that_nobody_counts():
     make_sample(at=NOW - timedelta(minutes=5))
 

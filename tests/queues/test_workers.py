@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from jobs.broker import connect
 from jobs.broker.lifting import Lifted
 from jobs.core.words import LetterState, QueueActionState
 from jobs.errors import QueueRefused
-from jobs.models import AuditEntry, DeadLetter, StoppedConsumer
+from jobs.models import AuditEntry, DeadLetter, QueueAction, StoppedConsumer
 from jobs.queues import actions, purging, reading
 from tests.queues.messages import send
 from tests.queues.place import QueuePlace, lines
@@ -221,3 +222,28 @@ def test_row_83_what_rabbitmq_itself_delays_is_counted_as_held_by_the_broker(pla
     place.until(lambda: place.now().consumers == 1, what="the queue to be counted")
     # The broker does not tell which queue they are for.
     assert place.now().held_by_broker is None
+
+
+def test_a_purge_amid_traffic_loses_and_doubles_no_job(place: QueuePlace):
+    path = place.directory / "ran"
+    names = [str(number) for number in range(1_500)]
+    with place.app.connection_for_write() as connection:
+        producer = place.app.amqp.Producer(connection)
+        place.send(place.queue, path, *names[:1_000], producer=producer)
+        place.start(concurrency=2)
+        place.until(lambda: len(lines(path)) > 20, what="jobs to run")
+        waiting = _ready(place)
+        assert waiting
+        actions.purge(place.queue, expected=waiting, actor=MARA, why="", now=timezone.now())
+        place.send(place.queue, path, *names[1_000:], producer=producer)
+    place.until(lambda: QueueAction.objects.get().state == QueueActionState.FINISHED, what="the purge to end")
+    place.until(lambda: (place.now().ready, place.now().unacknowledged) == (0, 0), what="all to be done")
+
+    purged = [
+        json.loads(bytes(letter.message.body))[0][1]
+        for letter in DeadLetter.objects.filter(state=LetterState.PURGED).select_related("message")
+    ]
+    assert len(purged) == QueueAction.objects.get().taken > 0
+    assert sorted([*lines(path), *purged]) == sorted(names)
+    # What came after the confirmation has run.
+    assert set(names[1_000:]) <= set(lines(path))
