@@ -175,7 +175,7 @@ def create(*, kind: AlertKind, values: Mapping[str, Any], actor: Actor, now: dat
             actor=actor,
             action="alert_rule",
             text=f"made the alert rule “{rule.name}”: {in_words(rule)}",
-            details={"rule": rule.pk, "values": snapshot(rule)},
+            details={"rule": rule.pk, "values": _audited(snapshot(rule))},
             now=now,
         )
     return rule
@@ -194,7 +194,8 @@ def change(*, rule: AlertRule, values: Mapping[str, Any], actor: Actor, now: dat
         before = snapshot(kept)
         _set(kept, values)
         after = snapshot(kept)
-        changed = {name: [before[name], after[name]] for name in FIELDS if before[name] != after[name]}
+        told = _audited(before), _audited(after)
+        changed = {name: [each[name] for each in told] for name in FIELDS if before[name] != after[name]}
         if not changed:
             return kept
         kept.save()
@@ -240,7 +241,7 @@ def delete(*, rule: AlertRule, actor: Actor, now: datetime) -> None:
             actor=actor,
             action="alert_rule",
             text=f"deleted the alert rule “{kept.name}”: {in_words(kept)}",
-            details={"rule": kept.pk, "kind": kept.kind, "values": snapshot(kept)},
+            details={"rule": kept.pk, "kind": kept.kind, "values": _audited(snapshot(kept))},
             now=now,
         )
         kept.delete()
@@ -249,6 +250,12 @@ def delete(*, rule: AlertRule, actor: Actor, now: datetime) -> None:
 def snapshot(rule: AlertRule) -> dict[str, Any]:
     """Return the fields of a rule as JSON can hold them."""
     return {name: getattr(rule, name) for name in FIELDS}
+
+
+def _audited(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values without the path of the webhook: who knows that may post there, and many read the audit."""
+    parts = urlsplit(values["webhook_url"])
+    return {**values, "webhook_url": f"{parts.scheme}://{parts.hostname}/…" if parts.hostname else ""}
 
 
 def _switch(rule: AlertRule, *, is_enabled: bool, actor: Actor, now: datetime) -> AlertRule:

@@ -107,7 +107,9 @@ def _send(row: Notification, *, now: datetime) -> str:
     Notification.objects.filter(pk=row.pk, state=NotificationState.WAITING).update(
         state=NotificationState.SENT, sent_at=now, claimed_until=None, last_error=note[:ERROR_LENGTH]
     )
-    logger.info("sent %s to %s: %s", row.kind, ", ".join(map(str, row.recipients)), row.subject)
+    # The address of a webhook is a secret.
+    to = ", ".join(map(str, row.recipients)) if row.channel == EMAIL else "its webhook"
+    logger.info("sent %s to %s: %s", row.kind, to, row.subject)
     return ""
 
 

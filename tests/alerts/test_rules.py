@@ -95,6 +95,19 @@ def test_a_change_is_audited_with_what_was_before() -> None:
     assert AuditEntry.objects.latest("pk").details["changed"] == {"threshold": [5, 9]}
 
 
+def test_the_address_of_a_webhook_is_a_secret_that_the_audit_does_not_keep() -> None:
+    rule = make(webhook_url="https://chat.example/services/T0/secret-1")
+    rule = rules.change(
+        rule=rule, values={"webhook_url": "https://chat.example/services/T0/secret-2"}, actor=MARA, now=NOW
+    )
+    rules.delete(rule=rule, actor=MARA, now=NOW)
+
+    entries = [str(entry.details) + entry.text for entry in AuditEntry.objects.all()]
+    assert len(entries) == 3
+    assert not any("secret" in entry for entry in entries)
+    assert all("https://chat.example/…" in entry for entry in entries)
+
+
 def test_a_change_that_changes_nothing_leaves_no_entry() -> None:
     rule = make(threshold=5)
 
