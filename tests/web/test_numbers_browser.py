@@ -82,9 +82,7 @@ def test_charts_are_drawn_under_the_policy_and_drawn_anew_when_they_come_again(n
 
     page.locator(f"#{charts[0]}-details summary").click()
     with page.expect_response(lambda response: "part=charts" in response.url):
-        page.evaluate(
-            "htmx.trigger('#charts', 'htmx:abort'); htmx.ajax('GET', document.querySelector('#charts').getAttribute('hx-get'), {target: '#charts', swap: 'outerHTML'})"
-        )
+        page.evaluate("htmx.trigger(document.querySelector('#charts [hx-get]'), 'refresh')")
 
     for name in charts:
         expect(page.locator(f"#{name}-chart .main-svg").first).to_be_visible()
