@@ -62,6 +62,7 @@ NOTIFICATIONS_EVERY_SECONDS = 1.0
 # one writer has two of these a second, however many workers there are.
 RUNS_EVERY_SECONDS = 0.5
 LOST_EVERY_SECONDS = 2.0
+SETTLE_EVERY_SECONDS = 30.0
 
 # A thread that comes back from the database waits so long at most for one that computes. Python's 5 ms
 # would cost a replay a third of its speed, and the collector its promptness.
@@ -96,11 +97,11 @@ def collector_duty() -> Round:
 def runs_duty() -> Round:
     """Count what workers report, and give up on those that fell silent."""
     collector = RunsCollector(Inbox(connect(), RUNS_QUEUE))
-    looked_at = time.monotonic()
+    looked_at = settled_at = time.monotonic()
     told = ""
 
     def collect(lease: HeldLease) -> float:
-        nonlocal looked_at, told
+        nonlocal looked_at, settled_at, told
         collector.collect(wait_seconds=COLLECT_WAIT_SECONDS, now=timezone.now())
         if collector.trouble != told:
             lease.tell_trouble(collector.trouble)
@@ -110,6 +111,8 @@ def runs_duty() -> Round:
             looked_at = time.monotonic()
             lease.check()
             lost.declare_lost(now=now)
+        if time.monotonic() - settled_at >= SETTLE_EVERY_SECONDS:
+            settled_at = time.monotonic()
             lost.settle(now=now)
         return 0.0 if collector.is_behind else RUNS_EVERY_SECONDS
 

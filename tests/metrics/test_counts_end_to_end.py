@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from jobs.agent.wire import RUNS_QUEUE
 from jobs.core import histograms
@@ -24,6 +23,7 @@ from tests.servers import wait_until
 
 PROGRAM = ("celery", "-A", "tests.metrics.shop")
 OUTCOMES = ("done", "dead", "retried", "ignored")
+CHILD_LAG_SECONDS = 1.0
 # Of each hundred jobs. One that is retried once is one attempt "retried" and one "done".
 MIX = {"done": 70, "dead": 10, "retried": 15, "ignored": 5}
 
@@ -171,16 +171,20 @@ def test_a_worker_that_is_killed_takes_the_counts_of_its_last_second_and_nothing
     publish(place, 2_000)
     for worker in workers:
         worker.start()
-    killed, killed_at = [], []
+    killed = []
     for share in (400, 1_000):
         wait_until(lambda at=share: ran(place, tmp_path) >= at, seconds=120, what=f"{share} jobs")
+        wait_until(
+            lambda: WorkerBoot.objects.filter(goodbye_at=None).count() == len(killed) + 2,
+            what="both workers to be known",
+        )
         process = workers[0].process
         assert process is not None
         killed.append(process.pid)
         workers[0].stop(signal.SIGKILL)
-        killed_at.append(max(at for _, worker, at in lines(tmp_path) if worker == process.pid))
-        with redis.Redis.from_url(place.redis.url) as client:
-            assert client.ping()
+        with place.redis.client() as client:
+            # It may have been giving back what others left.
+            client.delete("unacked_mutex")
         workers[0].restore_unacknowledged()
         workers[0].start()
     wait_until(lambda: ran(place, tmp_path) >= 2_300 and no_job_waits(place), seconds=120, what="all jobs")
@@ -190,17 +194,17 @@ def test_a_worker_that_is_killed_takes_the_counts_of_its_last_second_and_nothing
 
     true = Counter(name for name, *_ in lines(tmp_path))
     found = counted()
-    # What it ended after it had last told, a second before.
+    boots = WorkerBoot.objects.filter(goodbye_at=None).order_by("started_at")
+    last_told = dict(zip(killed, [boot.reported_at.timestamp() for boot in boots], strict=True))
+    # What ended after its last batch was made; a child says so a moment before its parent learns of it.
     unsent = [
         name
         for name, worker, at in lines(tmp_path)
-        if worker in killed and at > killed_at[killed.index(worker)] - 2.5
+        if worker in killed and at > last_told[worker] - CHILD_LAG_SECONDS
     ]
     assert all(found[name] <= true[name] for name in OUTCOMES)
     assert sum((true - found).values()) <= len(unsent)
-    assert sum((true - found).values()) < 0.5 * sum(true.values())
     assert Run.objects.count() == sum(found.values())
-    assert WorkerBoot.objects.filter(goodbye_at=None).count() == 2
 
 
 def no_job_waits(place: RunopsPlace) -> bool:
