@@ -1,4 +1,4 @@
-"""Whether the console can serve, for load balancers."""
+"""Whether requests can be served, for load balancers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.runops import all_duties
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. Without a required one the console cannot serve."""
+    """One thing that was looked at. Without a required one nothing can be served."""
 
     name: str
     is_good: bool

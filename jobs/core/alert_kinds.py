@@ -199,7 +199,7 @@ KINDS: dict[AlertKind, Kind] = dict(
         ),
         _kind(
             AlertKind.COLLECTOR_LAG,
-            "The console lags behind",
+            "The collector lags behind",
             "Measures for how long dead letters and numbers have waited for the collector: until they are read,"
             " pages and other rules tell less than is true.",
             Unit.SECONDS,

@@ -135,7 +135,7 @@ def headline(rule: RuleWords, *, value: float | None, subjects: Sequence[str] = 
         case AlertKind.OUTBOX_LAG:
             return f"The outbox lags by {amount}" if amount else "The outbox lags"
         case AlertKind.COLLECTOR_LAG:
-            return f"The console lags by {amount}" if amount else "The console lags behind"
+            return f"The collector lags by {amount}" if amount else "The collector lags behind"
         case AlertKind.WORKER_LOST:
             return f"{many} workers were lost" if many > 1 else f"Worker {subject} was lost"
         case _:
@@ -185,7 +185,7 @@ def recovered_headline(rule: RuleWords, *, subjects: Sequence[str] = ()) -> str:
         ),
         AlertKind.BEAT_SILENT: ("Beat is back", ""),
         AlertKind.OUTBOX_LAG: ("The outbox no longer lags", ""),
-        AlertKind.COLLECTOR_LAG: ("The console has caught up", ""),
+        AlertKind.COLLECTOR_LAG: ("The collector has caught up", ""),
     }[rule.kind]
     return several if many > 1 and several else one
 

@@ -103,7 +103,7 @@ RULES = (
     },
     {
         "key": "collector_lag",
-        "name": "The console lags behind",
+        "name": "The collector lags behind",
         "kind": "collector_lag",
         "severity": "critical",
         "threshold": 120,
