@@ -20,6 +20,7 @@ from jobs.queues.pausing import enforce
 from jobs.queues.purging import Purger
 from jobs.queues.reading import QueueNow
 from jobs.queues.sampling import Sampler
+from jobs.workers import refresh_workers
 from tests.agent.fleet import Worker
 from tests.queues.messages import publisher
 from tests.servers import wait_until
@@ -47,13 +48,21 @@ class QueuePlace:
         assert lease is not None
         self.lease: HeldLease = lease
 
-    def start(self, *, pool: str = "threads", concurrency: int = 2, queues: str = "") -> Worker:
+    def start(
+        self,
+        *,
+        pool: str = "threads",
+        concurrency: int = 2,
+        queues: str = "",
+        application: str = "tests.agent.shop",
+    ) -> Worker:
         """Start a worker, of both queues if none are given; it is told of once it has reported."""
         worker = Worker(
             pool=pool,
             broker_url=self.broker_url,
             directory=self.directory / f"worker-{next(self._numbers)}",
             concurrency=concurrency,
+            program=("celery", "-A", application),
             queue=queues or f"{self.queue},{self.other}",
         )
         self.workers.append(worker)
@@ -70,6 +79,10 @@ class QueuePlace:
         self._sampler.sample(now=timezone.now())
         enforce(self._control, now=timezone.now())
         self.purger.step(now=timezone.now(), lease=self.lease)
+
+    def ask(self) -> None:
+        """Ask the workers, as runops does each 10 s."""
+        refresh_workers(self._control, now=timezone.now())
 
     def now(self, queue: str | None = None) -> QueueNow:
         """Return a queue as it was counted last; nothing is known of one that never was."""

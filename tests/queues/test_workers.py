@@ -226,16 +226,16 @@ def test_row_83_what_rabbitmq_itself_delays_is_counted_as_held_by_the_broker(pla
 
 def test_a_purge_amid_traffic_loses_and_doubles_no_job(place: QueuePlace):
     path = place.directory / "ran"
-    names = [str(number) for number in range(1_500)]
+    names = [str(number) for number in range(900)]
     with place.app.connection_for_write() as connection:
         producer = place.app.amqp.Producer(connection)
-        place.send(place.queue, path, *names[:1_000], producer=producer)
+        place.send(place.queue, path, *names[:600], producer=producer)
         place.start(concurrency=2)
         place.until(lambda: len(lines(path)) > 20, what="jobs to run")
         waiting = _ready(place)
         assert waiting
         actions.purge(place.queue, expected=waiting, actor=MARA, why="", now=timezone.now())
-        place.send(place.queue, path, *names[1_000:], producer=producer)
+        place.send(place.queue, path, *names[600:], producer=producer)
     place.until(lambda: QueueAction.objects.get().state == QueueActionState.FINISHED, what="the purge to end")
     place.until(lambda: (place.now().ready, place.now().unacknowledged) == (0, 0), what="all to be done")
 
@@ -246,4 +246,23 @@ def test_a_purge_amid_traffic_loses_and_doubles_no_job(place: QueuePlace):
     assert len(purged) == QueueAction.objects.get().taken > 0
     assert sorted([*lines(path), *purged]) == sorted(names)
     # What came after the confirmation has run.
-    assert set(names[1_000:]) <= set(lines(path))
+    assert set(names[600:]) <= set(lines(path))
+
+
+def test_workers_without_the_agent_are_counted_paused_and_resumed_too(place: QueuePlace):
+    place.start(application="tests.queues.plain_shop")
+    place.ask()
+    place.until(lambda: place.now().consumers == 1, what="a consumer")
+    assert place.now().held_by_workers is None
+
+    paused = actions.pause(place.queue, actor=MARA, why="", now=timezone.now())
+
+    assert (len(paused.told), paused.held) == (1, None)
+    path = place.directory / "mark"
+    place.send(place.queue, path, "a")
+    place.ask()
+    place.until(lambda: (place.now().consumers, place.now().ready) == (0, 1), what="nobody to consume")
+    actions.resume(place.queue, actor=MARA, now=timezone.now())
+    place.until(lambda: lines(path) == ["a"], what="the job to run")
+    place.ask()
+    place.until(lambda: not StoppedConsumer.objects.exists(), what="the worker to consume again")
