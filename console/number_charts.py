@@ -299,13 +299,14 @@ def measure(
     say: Callable[[float], str],
     is_duration: bool = False,
     limit: float | None = None,
+    colour: str = "@c-4",
     markers: Sequence[Marker] = (),
     now: datetime,
 ) -> NumberChart:
     """Draw any one measure with its limit, as an alert's page does; durations in seconds, shares in per cent."""
     shown = past_levels(window, values, now=now)
     scale = Scale.of_durations([*shown, limit]) if is_duration else Scale(top_of([*shown, limit], least=1))
-    line = Line("now", "@c-4", "solid", shown, say)
+    line = Line("now", colour, "solid", shown, say)
     return NumberChart(
         name="measure",
         title=title,

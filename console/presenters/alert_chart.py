@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from console import number_charts, times
-from console.number_charts import NumberChart
+from console.number_charts import Marker, NumberChart
 from console.presenters import alert_words
 from jobs.alerts import reading
 from jobs.core import alert_words as words
@@ -14,6 +14,7 @@ from jobs.core import histograms, windows
 from jobs.core.windows import Window
 from jobs.core.words import AlertKind
 from jobs.metrics import reading as metrics
+from jobs.metrics.deploys import deploys_in
 from jobs.metrics.reading import Figures
 from jobs.models import Alert
 from jobs.queues import reading as queues
@@ -32,7 +33,7 @@ _OF_ATTEMPTS: dict[AlertKind, tuple[str, str]] = {
 
 
 def chart(alert: Alert, *, now: datetime) -> NumberChart | None:
-    """Draw what an alert measures; None where no numbers of the past are kept of it. Two queries at most."""
+    """Draw what an alert measures; None where no numbers of the past are kept of it. Three queries at most."""
     kind = AlertKind(alert.rule.kind)
     if kind in _OF_QUEUES:
         return _of_queue(alert, kind, now=now)
@@ -58,7 +59,7 @@ def _of_queue(alert: Alert, kind: AlertKind, *, now: datetime) -> NumberChart | 
     series = queues.depth_series(window, queues=[queue], now=now)
     limit = alert.rule.threshold if alert_words.kind_of(alert.rule).has_threshold else None
     draw = number_charts.oldest_age if kind is AlertKind.OLDEST_AGE else number_charts.depth
-    return draw(window, series, limit=limit, now=now)
+    return draw(window, series, limit=limit, markers=_markers(window), now=now)
 
 
 def _of_attempts(alert: Alert, kind: AlertKind, *, now: datetime) -> NumberChart:
@@ -76,8 +77,15 @@ def _of_attempts(alert: Alert, kind: AlertKind, *, now: datetime) -> NumberChart
         say=_say(alert),
         is_duration=kind is AlertKind.LATENCY,
         limit=rule.threshold,
+        colour="@c-p95" if kind is AlertKind.LATENCY else "@c-dead",
+        markers=_markers(window),
         now=now,
     )
+
+
+def _markers(window: Window) -> list[Marker]:
+    """Return the deployments of the window: what changed is often what broke."""
+    return [Marker(each.at, f"deploy {each.name}") for each in deploys_in(window)]
 
 
 def _values(

@@ -11,7 +11,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from jobs.core.words import AlertState
-from jobs.models import Alert, AlertRule, Silence
+from jobs.models import Alert, AlertRule, Deploy, Silence
 from tests.metrics_rows import make_rollup
 from tests.web.browsing import Problems, open_page
 
@@ -100,6 +100,7 @@ def test_a_rule_is_silenced_with_the_keyboard_alone(console_page):
 def test_the_chart_of_an_alert_is_drawn_with_its_limit_and_shown_as_a_table(console_page):
     now = timezone.now()
     firing = Alert.objects.get(state=AlertState.FIRING)
+    Deploy.objects.create(name="5f2c1e9", at=now - timedelta(minutes=34))
     for minute in range(2, 40):
         make_rollup(at=now - timedelta(minutes=minute), done=100, dead=120)
 
@@ -108,5 +109,6 @@ def test_the_chart_of_an_alert_is_drawn_with_its_limit_and_shown_as_a_table(cons
     chart = console_page.locator("#measure-chart")
     expect(chart.locator(".main-svg").first).to_be_visible()
     expect(chart).to_contain_text("alert limit 20 a minute")
+    expect(chart).to_contain_text("deploy 5f2c1e9")
     console_page.get_by_text("Show as a table").click()
     expect(console_page.locator("#measure-table")).to_contain_text("120 a minute")
