@@ -32,13 +32,17 @@ _OF_ATTEMPTS: dict[AlertKind, tuple[str, str]] = {
 }
 
 
-def chart(alert: Alert, *, now: datetime) -> NumberChart | None:
-    """Draw what an alert measures; None where no numbers of the past are kept of it. Three queries at most."""
+def chart(alert: Alert, *, window: Window | None = None, now: datetime) -> NumberChart | None:
+    """Draw what an alert measures; None where no numbers of the past are kept of it. Three queries at most.
+
+    ``window`` is a range of one's own; without it the chart shows the alert's time.
+    """
     kind = AlertKind(alert.rule.kind)
+    shown = window_of(alert, now=now) if window is None else window
     if kind in _OF_QUEUES:
-        return _of_queue(alert, kind, now=now)
+        return _of_queue(alert, kind, shown, now=now)
     if kind in _OF_ATTEMPTS:
-        return _of_attempts(alert, kind, now=now)
+        return _of_attempts(alert, kind, shown, now=now)
     return None
 
 
@@ -51,20 +55,18 @@ def window_of(alert: Alert, *, now: datetime) -> Window:
     return windows.between(begin, until, now=now)
 
 
-def _of_queue(alert: Alert, kind: AlertKind, *, now: datetime) -> NumberChart | None:
+def _of_queue(alert: Alert, kind: AlertKind, window: Window, *, now: datetime) -> NumberChart | None:
     queue = alert.subject or alert.rule.queue
     if not queue:
         return None
-    window = window_of(alert, now=now)
     series = queues.depth_series(window, queues=[queue], now=now)
     limit = alert.rule.threshold if alert_words.kind_of(alert.rule).has_threshold else None
     draw = number_charts.oldest_age if kind is AlertKind.OLDEST_AGE else number_charts.depth
     return draw(window, series, limit=limit, markers=_markers(window), now=now)
 
 
-def _of_attempts(alert: Alert, kind: AlertKind, *, now: datetime) -> NumberChart:
+def _of_attempts(alert: Alert, kind: AlertKind, window: Window, *, now: datetime) -> NumberChart:
     rule = alert.rule
-    window = window_of(alert, now=now)
     figures = metrics.series(window, task=rule.task, queue=rule.queue, now=now)
     values = _values(figures, kind, percentile=rule.percentile, minutes=window.step_seconds / 60)
     title, unit = _OF_ATTEMPTS[kind]

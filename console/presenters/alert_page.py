@@ -17,6 +17,7 @@ from jobs.alerts import reading, recipients, rules
 from jobs.core import alert_words as words
 from jobs.core import query as core_query
 from jobs.core.alert_kinds import Unit
+from jobs.core.windows import Window
 from jobs.core.words import AlertState, NotificationKind, NotificationState
 from jobs.models import Alert, AlertRule, Notification, Silence
 
@@ -113,8 +114,8 @@ def find(alert_id: int) -> Alert | None:
     return Alert.objects.select_related("rule").filter(pk=alert_id).first()
 
 
-def read(alert: Alert, *, now: datetime) -> OneAlert:
-    """Read the page of an alert. A fixed number of queries."""
+def read(alert: Alert, *, window: Window | None = None, now: datetime) -> OneAlert:
+    """Read the page of an alert, its chart in a range of one's own if given. A fixed number of queries."""
     # Alerts that fire together are told together, and the first of them holds that.
     holder = alert.lead_id or alert.pk
     told = list(Notification.objects.filter(alert=holder).order_by("created_at", "pk")[:_MOST_NOTIFICATIONS])
@@ -134,7 +135,7 @@ def read(alert: Alert, *, now: datetime) -> OneAlert:
         headline=_headline(alert, row),
         sentence=str(alert.details.get("ended") or row.told.sentence),
         tiles=_tiles(alert, row, now=now),
-        chart=alert_chart.chart(alert, now=now),
+        chart=alert_chart.chart(alert, window=window, now=now),
         groups=groups[:SHOWN_GROUPS],
         letters=sum(each.letters for each in groups),
         group_count=len(groups),

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from console import windows
 from console.htmx import STOP_POLLING, render_page, wants_partial
 from console.permissions import requires
 from console.presenters import alert_list, alert_notes, alert_page
@@ -48,16 +49,23 @@ def history(request: HttpRequest) -> HttpResponse:
 @require_GET
 @requires("jobs.view_alert")
 def alert(request: HttpRequest, alert_id: int) -> HttpResponse:
-    """Show one alert: its figures, its letters, its life, and who was told; polled until it is over."""
+    """Show one alert: its figures, its letters, its life, and who was told; polled until it is over.
+
+    ``?from=…&to=…``, as a brush over the chart sets it, is the range of the chart.
+    """
     now = timezone.now()
     found = alert_page.find(alert_id)
     if found is None:
         raise Http404(f"There is no alert {alert_id}: it ended before it fired, or its rule was deleted.")
-    page = alert_page.read(found, now=now)
+    chosen = windows.of(request, now=now)
+    is_own = "from" in request.GET and not chosen.problem
+    page = alert_page.read(found, window=chosen.window if is_own else None, now=now)
     context = {
         "page": page,
         "alert": found,
-        "live_url": reverse("console:alert", args=[found.pk]),
+        "live_url": request.get_full_path(),
+        "whole_href": reverse("console:alert", args=[found.pk]) if is_own else "",
+        "range_problem": chosen.problem,
         "now": now,
     }
     # The last answer still carries how it ended.

@@ -12,6 +12,7 @@ from django.urls import reverse
 from jobs.core.words import AlertKind, AlertState, NotificationKind, NotificationState, Severity
 from jobs.models import AlertRule, Lease, Silence
 from tests.factories import NOW, make_group, make_letter
+from tests.metrics_rows import make_rollup
 from tests.web.alert_rows import SCRIPT, make_alert, make_notification, make_over, make_rule
 from tests.web.people import HTMX, client_of, href, operator, tags, viewer
 
@@ -321,6 +322,20 @@ def test_the_chart_shows_the_measure_with_its_limit_and_as_a_table():
 
     assert "Jobs that died a minute" in tags(response).text
     assert "No worker has reported in this time." in tags(response).text
+
+
+def test_a_range_of_ones_own_is_the_range_of_the_chart():
+    make_rollup(at=NOW - timedelta(minutes=40), dead=77)
+    make_rollup(at=NOW - timedelta(minutes=10), dead=33)
+    alert, client = make_alert(), viewer()
+    own = "?from=2026-11-12T02:30Z&to=2026-11-12T02:40Z"
+
+    assert "33 a minute" in page(of(alert), client)
+    narrowed = client.get(of(alert) + own)
+    assert "77 a minute" in tags(narrowed).text
+    assert "33 a minute" not in tags(narrowed).text
+    assert href(narrowed, "whole time") == of(alert)
+    assert "cannot be read" in page(of(alert) + "?from=x&to=y", client)
 
 
 @pytest.mark.parametrize("kind", list(AlertKind))
