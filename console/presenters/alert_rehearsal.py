@@ -23,7 +23,11 @@ def _words(found: Rehearsal, *, now: datetime) -> str:
     span = f"In the last {HOURS} hours"
     if found.known < _LEAST_KNOWN:
         return f"{span} too little was measured to say how often it would have fired."
-    little = f" Of {100 * (1 - found.known):.0f} % of that time nothing is known." if found.known < _WELL_KNOWN else ""
+    little = (
+        f" Of {100 * (1 - found.known):.0f} % of that time nothing is known."
+        if found.known < _WELL_KNOWN
+        else ""
+    )
     number = len(found.firings)
     if not number:
         return f"{span} it would not have fired.{little}"
