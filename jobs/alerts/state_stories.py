@@ -32,7 +32,10 @@ SINCE = {
 CONSEQUENCES = {
     AlertKind.QUEUE_DEPTH: "More comes in than is worked off.",
     AlertKind.OLDEST_AGE: "Its jobs start late.",
-    AlertKind.NOTHING_RECEIVED: "Its workers live and have time; a connection of theirs to the broker may hang.",
+    AlertKind.NOTHING_RECEIVED: (
+        "Its workers live and have time: a connection of theirs may hang, or jobs that wait for their time fill"
+        " what they may take."
+    ),
     AlertKind.LATENCY: "Jobs wait longer for their start than they should.",
     AlertKind.FAILURE_RATE: "Their dead letters wait until somebody replays them.",
     AlertKind.WORKER_LOST: "It fell silent without a goodbye: killed, out of memory, or cut off.",

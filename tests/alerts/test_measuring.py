@@ -124,6 +124,14 @@ def test_row_74_workers_that_live_and_take_nothing_count() -> None:
     assert values(measured(AlertKind.NOTHING_RECEIVED)) == {"critical": 5}
 
 
+def test_row_85_workers_whose_prefetch_is_full_of_jobs_for_later_take_nothing() -> None:
+    sample("critical", ready=5, consumers=1, unacknowledged=8, held_by_workers=8)
+    rollup()
+    boot(held={"critical": 8}, reserved={"critical": 8})
+
+    assert values(measured(AlertKind.NOTHING_RECEIVED)) == {"critical": 5}
+
+
 def test_workers_that_took_something_or_are_busy_or_new_do_not_count() -> None:
     sample("critical", ready=5, consumers=1)
     rollup()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -234,11 +235,9 @@ def test_two_runops_send_one_mail(place: AlertPlace, watch: Callable[..., AlertR
     assert len(place.mails.received) == 1
 
 
-def test_all_workers_gone_is_a_mail_though_no_worker_can_run_anything(
-    place: AlertPlace, watch: Callable[..., AlertRule]
-) -> None:
-    watch(AlertKind.NO_CONSUMER)
-    place.start_runops()
+@contextmanager
+def worker_on_critical(place: AlertPlace) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a real worker that consumes the queue critical and has reported."""
     command = [
         *(sys.executable, "-m", "celery", "-A", "tests.journeys.shop", "worker"),
         *("-c", "1", "-Q", "critical", "-n", "only@one"),
@@ -248,12 +247,39 @@ def test_all_workers_gone_is_a_mail_though_no_worker_can_run_anything(
         wait_until(
             lambda: WorkerBoot.objects.filter(hostname="only@one").exists(), seconds=60, what="the worker"
         )
-        kill(worker)
+        yield worker
+
+
+def send_jobs(place: AlertPlace, count: int, *, queue: str) -> None:
     with Celery("publisher", broker=place.redis.url, set_as_current=False) as app:
-        for number in range(7):
+        for number in range(count):
             app.send_task(
-                "shop.tasks.send_receipt", kwargs={"order_id": number}, queue="critical", ignore_result=True
+                "shop.tasks.send_receipt", kwargs={"order_id": number}, queue=queue, ignore_result=True
             )
+
+
+def test_row_101_a_queue_whose_name_is_wrong_is_a_mail_though_workers_live(
+    place: AlertPlace, watch: Callable[..., AlertRule]
+) -> None:
+    watch(AlertKind.NO_CONSUMER)
+    place.start_runops()
+    with worker_on_critical(place):
+        send_jobs(place, 3, queue="critcal")
+        wait_until(lambda: place.mails.received, seconds=60, what="the mail")
+
+    (mail,) = place.mails.received
+    assert mail.subject.startswith("[production] Nobody works on queue critcal since ")
+    assert "3 messages wait; 1 worker online, none on it." in " ".join(mail.text.split())
+
+
+def test_all_workers_gone_is_a_mail_though_no_worker_can_run_anything(
+    place: AlertPlace, watch: Callable[..., AlertRule]
+) -> None:
+    watch(AlertKind.NO_CONSUMER)
+    place.start_runops()
+    with worker_on_critical(place) as worker:
+        kill(worker)
+    send_jobs(place, 7, queue="critical")
 
     wait_until(lambda: place.mails.received, seconds=90, what="the mail")
 
