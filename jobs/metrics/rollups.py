@@ -31,6 +31,8 @@ SECONDS: Mapping[RollupLevel, int] = {
 }
 # A worker's clock that is further ahead is wrong.
 CLOCK_TOLERANCE_SECONDS = 300
+# Of which a day tells apart. Names that somebody makes up, one for each job, would fill the disk for two years.
+MOST_TASKS = 5_000
 # PostgreSQL plans and binds longer statements slower, SQLite takes 32,766 values.
 ROWS_A_STATEMENT = 1_000
 
@@ -92,20 +94,41 @@ def minute_of(seconds: float, *, now: datetime) -> int:
     return int(seconds // 60) * 60
 
 
-def add_up(cells: Iterable[Cell], alive: Iterable[int], *, now: datetime) -> dict[Key, Sums]:
+def tasks_of_today(*, now: datetime) -> set[str]:
+    """Return the tasks that have a rollup of this day, MOST_TASKS at most. One query."""
+    rows = Rollup.objects.filter(
+        level=RollupLevel.DAY,
+        scope=RollupScope.TASK,
+        starts_at=now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0),
+    )
+    return set(rows.values_list("task", flat=True)[:MOST_TASKS])
+
+
+def add_up(
+    cells: Iterable[Cell], alive: Iterable[int], *, now: datetime, tasks: set[str] | None = None
+) -> dict[Key, Sums]:
     """Return what each rollup gets of these cells; levels that are not kept at that age get nothing.
+
+    ``tasks`` have rollups today; once they are MOST_TASKS, further ones are counted together under "".
 
     ``alive`` are minutes, as ``minute_of`` returns them, in which a worker reported: they have a row of
     scope "all" even when nothing happened.
     """
     # The cells are many more than the rollups of a minute: those first, and everything else out of them.
+    tasks = set() if tasks is None else set(tasks)
     names: dict[str, str] = {}
     told: dict[tuple[int, str, str], list[Cell]] = {}
     for cell in cells:
         for name in (cell.task, cell.queue):
             if name not in names:
                 names[name] = clean_name(name)
-        key = (minute_of(cell.minute, now=now), names[cell.task], names[cell.queue])
+        task = names[cell.task]
+        if task not in tasks:
+            if len(tasks) < MOST_TASKS:
+                tasks.add(task)
+            else:
+                task = ""
+        key = (minute_of(cell.minute, now=now), task, names[cell.queue])
         told.setdefault(key, []).append(cell)
     minutes: dict[tuple[RollupScope, int, str, str], list[Sums]] = {}
     for (minute, task, queue), together in told.items():

@@ -14,7 +14,7 @@ from jobs.agent.batches import Cell
 from jobs.broker.inbox import Taken
 from jobs.core import histograms
 from jobs.core.words import RollupLevel, RollupScope
-from jobs.metrics import collecting
+from jobs.metrics import collecting, rollups
 from jobs.metrics.collecting import RunsCollector
 from jobs.metrics.storing import store
 from jobs.models import Rollup, Run, WorkerBoot
@@ -157,6 +157,17 @@ def test_what_was_dropped_is_told_and_still_counted():
 
     assert (rollup().done, rollup().dropped, Run.objects.count()) == (90, 40, 1)
     assert WorkerBoot.objects.get().dropped == 40
+
+
+def test_tasks_beyond_what_a_day_tells_apart_are_counted_together(monkeypatch):
+    monkeypatch.setattr(rollups, "MOST_TASKS", 3)
+    store([make_batch([make_run(task=f"t{n}") for n in (1, 2)])], now=NOW)
+
+    store([make_batch([make_run(task=f"t{n}") for n in (1, 3, 4, 5)], sequence=2)], now=NOW)
+
+    rows = Rollup.objects.filter(level="day", scope="task").order_by("task")
+    assert [(row.task, row.done) for row in rows] == [("", 2), ("t1", 2), ("t2", 1), ("t3", 1)]
+    assert (total("done"), rollup("queue", queue="critical").done) == (6, 6)
 
 
 def test_a_heartbeat_makes_its_minute_known_to_be_zero():
