@@ -90,11 +90,13 @@ def _message(message: WaitingMessage, known: dict[str, list[str]]) -> tuple[Mess
             short_id=visible(task_id[:8] if len(task_id) == 36 else task_id[:40], keep=""),
             published_at=message.published_at,
             eta=message.eta,
-            priority="" if message.priority is None else str(message.priority),
+            priority=str(message.priority) if message.priority else "",
             size=byte_size(message.byte_size),
             arguments=shown,
             bytes_shown=raw,
-            problem=visible(message.problem or content.error, keep=""),
+            problem=f"No worker can run it: {visible(message.problem, keep='')}"
+            if message.problem
+            else visible(content.error, keep=""),
         ),
         has_masked,
     )

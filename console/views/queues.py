@@ -20,6 +20,8 @@ from console.windows import PageWindow
 from jobs.metrics.deploys import deploys_in
 
 NAME_LIMIT = 255
+# Who looks at days does not watch each second, and their numbers take longer to add up.
+_POLL_SECONDS, _SLOW_POLL_SECONDS = 5, 15
 # What a page asks for once a minute, where the rest comes each five seconds.
 CHARTS = "charts"
 
@@ -34,6 +36,7 @@ def queue_list(request: HttpRequest) -> HttpResponse:
         "list": list_presenter.read(page_window.window, now=now),
         "page_window": page_window,
         "live_url": request.get_full_path(),
+        "every": poll_seconds(page_window),
         "now": now,
     }
     return render_page(request, "console/queues/list.html", "console/queues/_list.html", context)
@@ -53,6 +56,7 @@ def queue_page(request: HttpRequest) -> HttpResponse:
         "page_window": page_window,
         "live_url": here,
         "charts_url": f"{here}&part={CHARTS}",
+        "every": poll_seconds(page_window),
         "now": now,
     }
     if draws_charts(request):
@@ -64,6 +68,11 @@ def queue_page(request: HttpRequest) -> HttpResponse:
 def name_of(request: HttpRequest) -> str:
     """Return the name that the address asks for, as far as a name can be."""
     return request.GET.get("name", "").replace("\x00", "")[:NAME_LIMIT]
+
+
+def poll_seconds(page_window: PageWindow) -> int:
+    """Return how often a page of this window asks anew."""
+    return _POLL_SECONDS if page_window.window.step_seconds == 60 else _SLOW_POLL_SECONDS
 
 
 def draws_charts(request: HttpRequest) -> bool:

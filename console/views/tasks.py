@@ -13,7 +13,7 @@ from console.htmx import render_page
 from console.permissions import requires
 from console.presenters import task_page as presenter
 from console.presenters.plain import visible
-from console.views.queues import CHARTS, draws_charts, markers, name_of
+from console.views.queues import CHARTS, draws_charts, markers, name_of, poll_seconds
 
 
 @require_GET
@@ -35,6 +35,7 @@ def task_page(request: HttpRequest) -> HttpResponse:
         "page_window": page_window,
         "live_url": here,
         "charts_url": f"{here}&part={CHARTS}",
+        "every": poll_seconds(page_window),
         "now": now,
     }
     if draws_charts(request):

@@ -187,6 +187,13 @@ def test_the_poll_answers_with_the_list_alone():
     assert response.content.decode().lstrip().startswith('<div id="queues">')
 
 
+def test_who_looks_at_days_is_not_polled_each_five_seconds():
+    make_sample(ready=1)
+
+    assert b'hx-trigger="every 5s, refresh"' in viewer().get(QUEUES).content
+    assert b'hx-trigger="every 15s, refresh"' in client_of(OPERATOR).get(f"{QUEUES}?window=7d").content
+
+
 def test_the_list_asks_no_more_with_more_queues():
     client = viewer()
     make_sample(queue="one", ready=1)
