@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 # A batch is sent so often when there is something, or as soon as so many attempts have ended.
 BATCH_SECONDS = 1.0
 BATCH_RECORDS = 500
+# Between the one that tells at once that a job began and the next one.
+LEAST_SECONDS = 0.25
 # Records that are kept while they cannot be sent, and that go in one batch; further ones are dropped.
 MOST_RECORDS = 5_000
 MOST_RECORDS_IN_BATCH = 2_000
@@ -87,10 +89,13 @@ class Recorder:
         self._events.append((self._clock(), task, queue))
 
     def begin(self) -> None:
-        """Note that a job began; it is told of within a second."""
+        """Tell that a job began: at once after a quiet second, else within one.
+
+        What a worker that is killed had not told is lost with it, and in the pool solo nothing else is done
+        before the job ends.
+        """
         self._has_news = True
-        # In the pool solo nothing else is done before the job ends.
-        if self._is_solo and self._monotonic() - self._sent_at >= BATCH_SECONDS:
+        if self._monotonic() - self._sent_at >= BATCH_SECONDS:
             self.send()
 
     def end_request(
@@ -200,6 +205,8 @@ class Recorder:
         is_heartbeat = now - self._sent_at >= self._settings.heartbeat_seconds
         has_news = self._has_news or self._runs or len(self._cells)
         if not (is_goodbye or is_heartbeat or has_news):
+            return
+        if not is_goodbye and now - self._sent_at < LEAST_SECONDS and len(self._runs) < BATCH_RECORDS:
             return
         if not is_goodbye and (now < self._waits_until or self._sender.is_paused):
             return

@@ -242,20 +242,24 @@ def test_a_batch_tells_what_runs_and_what_waits_in_the_worker(own_worker: MakeWo
     assert latest(worker).held == {"orders": 10}
 
 
-def test_a_worker_of_the_pool_solo_tells_of_its_job_before_it_begins(own_worker: MakeWorker) -> None:
-    """Afterwards it says nothing until the job is over. The acknowledgement waits as long."""
-    worker = own_worker("solo").start()
-    wait_until(lambda: batches_of(worker), what="its first batch")
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_job_that_begins_after_a_quiet_second_is_told_of_at_once(own_worker: MakeWorker, pool: str) -> None:
+    """A worker that is killed in the middle of it has told what it took along."""
+    worker = own_worker(pool).start()
+    quiet_since = latest(worker).at
+    wait_until(lambda: time.time() - quiet_since > 1.2, what="a quiet second")
     started, go = worker.path("started"), worker.path("go")
-    at = time.time()
-    wait_until(lambda: time.time() - at > 1.2, what="more than a second since the last batch")
     sent = worker.send("shop.wait", str(started), str(go))
     worker.wait_for_line(started)
 
-    [job] = latest(worker).running
+    wait_until(lambda: latest(worker).running, seconds=10, what=f"the job ({worker.log})")
+    batch = latest(worker)
     go.write_text("")
 
-    assert (job.task_id, job.is_acknowledged) == (sent.task_id, False)
+    [job] = batch.running
+    # In the pool solo the acknowledgement waits until the job is over.
+    assert (job.task_id, job.is_acknowledged) == (sent.task_id, pool != "solo")
+    assert batch.at - job.started_at < 0.9
     wait_for_counts(worker, "shop.wait", received=1, done=1)
 
 
