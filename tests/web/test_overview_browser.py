@@ -60,7 +60,7 @@ def test_a_poll_of_the_charts_keeps_what_is_drawn_and_the_table_that_is_open(ove
     sentence.evaluate("element => { element.textContent = 'old'; }")
 
     with overview.expect_response(re.compile("part=charts")):
-        overview.evaluate("htmx.trigger('#overview-charts', 'refresh')")
+        overview.evaluate("htmx.trigger('#charts-again', 'refresh')")
     expect(sentence).not_to_have_text("old")
 
     assert overview.evaluate("document.querySelector('#throughput-chart').mark") == "the same element"
