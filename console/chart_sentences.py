@@ -175,13 +175,14 @@ def _at(window: Window, number: int, *, now: datetime) -> str:
 
 
 def _missing(window: Window, known: Sequence[float | None], *, now: datetime) -> str:
-    """Say what is not known between the first and the last step that is: ". From 02:24 on 6 min are missing."."""
+    """Say what is not known between the first and the last step that is: ". 6 min missing from 02:24."."""
     first = next((number for number, value in enumerate(known) if value is not None), len(known))
     gaps = [number for number, value in enumerate(known) if value is None and number > first]
     if not gaps:
         return "."
     length = times.span(len(gaps) * window.step_seconds)
-    return f". From {times.clock(window.start + timedelta(seconds=window.step_seconds * gaps[0]), now=now)} on {length} are missing."
+    begin = window.start + timedelta(seconds=window.step_seconds * gaps[0])
+    return f". {length} missing from {times.clock(begin, now=now)}."
 
 
 def _a_minute(value: float) -> str:

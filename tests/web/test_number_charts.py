@@ -64,7 +64,7 @@ def test_throughput_says_what_changed_and_when_and_what_is_missing():
     chart = number_charts.throughput(HOUR, steps(), now=NOW)
 
     assert chart.sentence == (
-        "Retries rose from 9 to 505 a minute at 02:42; done fell 14 %. From 02:25 on 6 min are missing."
+        "Retries rose from 9 to 505 a minute at 02:42; done fell 14 %. 6 min missing from 02:25."
     )
     assert chart.unit == "attempts /min by outcome"
     assert chart.rows[0] == ("03:11", ["121", "505", "560"])
