@@ -6,14 +6,15 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 
-from jobs.agent.batches import OUTCOMES, Batch
+from jobs.agent.batches import OUTCOMES, Batch, RunningJob
 from jobs.collector.rows import moment
 from jobs.collector.writing import insert, update
 from jobs.core import sequences
-from jobs.core.cleaning import clean_json, clean_name
+from jobs.core.cleaning import clean_name
 from jobs.core.sequences import Counted
 from jobs.models import WorkerBoot
 
@@ -47,7 +48,7 @@ def load(batches: Iterable[Batch], *, now: datetime) -> dict[str, WorkerBoot]:
             found[boot_id] = WorkerBoot(
                 boot_id=boot_id,
                 started_at=moment(batch.started_at, now=now) or now,
-                reported_at=moment(batch.at, now=now) or now,
+                reported_at=min(moment(batch.at, now=now) or now, now),
                 last_seen_at=now,
             )
     return found
@@ -66,13 +67,22 @@ def count(boot: WorkerBoot, batch: Batch, *, now: datetime) -> bool:
     counted = sequences.count(Counted(boot.sequence, boot.missing), batch.sequence)
     if counted is None:
         return False
-    is_newest = batch.sequence > boot.sequence
+    describes = is_newest(boot, batch)
     boot.sequence, boot.missing = counted.newest, counted.gaps
     boot.attempts += sum(getattr(cell, outcome) for cell in batch.cells for outcome in OUTCOMES)
     boot.dropped += batch.dropped
-    if is_newest:
+    if describes:
         _describe(boot, batch, now=now)
     return True
+
+
+def is_newest(boot: WorkerBoot, batch: Batch) -> bool:
+    """Say whether a batch tells more lately of its worker than all before it.
+
+    By its number, or by its time: after one with a number that somebody made up, all that the worker tells
+    would look old, and it would be given up for lost.
+    """
+    return batch.sequence > boot.sequence or batch.at > boot.reported_at.timestamp()
 
 
 def save(boots: Iterable[WorkerBoot]) -> None:
@@ -91,14 +101,21 @@ def _describe(boot: WorkerBoot, batch: Batch, *, now: datetime) -> None:
     boot.pool = clean_name(batch.pool, limit=64)
     boot.concurrency = batch.concurrency
     boot.queues = [clean_name(queue) for queue in batch.queues[:MOST_QUEUES]]
-    boot.reported_at = moment(batch.at, now=now) or now
+    boot.reported_at = min(moment(batch.at, now=now) or now, now)
     boot.last_seen_at = now
     boot.goodbye_at = boot.reported_at if batch.is_goodbye else None
     boot.load = batch.load
     boot.memory_bytes = batch.memory_bytes
     running = sorted(batch.running, key=lambda job: not job.is_acknowledged)[:MOST_RUNNING]
-    boot.running = [clean_json(dataclasses.asdict(job)) for job in running]
+    boot.running = [_cleaned(job) for job in running]
     boot.held, boot.reserved = _by_queue(batch.held), _by_queue(batch.reserved)
+
+
+def _cleaned(job: RunningJob) -> dict[str, Any]:
+    return {
+        name: clean_name(value) if isinstance(value, str) else value
+        for name, value in dataclasses.asdict(job).items()
+    }
 
 
 def _by_queue(counts: dict[str, int]) -> dict[str, int]:

@@ -103,7 +103,7 @@ class RunsCollector:
                 self._unreadable.reason = str(error)
                 continue
             together.append(batch)
-            rows += len(batch.runs) + len(batch.cells)
+            rows += _size(batch)
             if rows >= MOST_ROWS:
                 yield together
                 together, rows = [], 0
@@ -169,6 +169,12 @@ def read(taken: Taken) -> Batch:
     return batch
 
 
+def _size(batch: Batch) -> int:
+    """Count what a batch lists: a few kilobytes unpack to hundreds of thousands of entries."""
+    rows = len(batch.runs) + len(batch.cells) + len(batch.running)
+    return rows + len(batch.held) + len(batch.reserved) + len(batch.queues)
+
+
 def _check_numbers(batch: Batch) -> None:
     """Refuse what no agent tells; leave out what is only a detail."""
     counts = [batch.dropped, *batch.held.values(), *batch.reserved.values()]
@@ -189,6 +195,11 @@ def _check_numbers(batch: Batch) -> None:
     batch.memory_bytes = _within(batch.memory_bytes, _MOST_BIG)
     if batch.load is not None:
         batch.load = _seconds(batch.load)
+    for job in batch.running:
+        job.attempt = _within(job.attempt, _MOST_INTEGER) or 0
+        job.replay_item = _within(job.replay_item, _MOST_BIG)
+        job.started_at = _seconds(job.started_at)
+        job.published_at = None if job.published_at is None else _seconds(job.published_at)
     for run in batch.runs:
         run.attempt = _within(run.attempt, _MOST_INTEGER) or 0
         if run.latency is not None:

@@ -19,6 +19,7 @@ from jobs.models import Run, WorkerBoot
 # A worker that was cut off tells of that time in one batch: so many minutes of it are known, if nothing else
 # happened in them, to be zero. Beyond, minutes without cells stay unknown.
 MOST_QUIET_MINUTES = 360
+MOST_NAME_BYTES = 600
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
 _RUN_COLUMNS = (
     *("task_id", "publication_id", "root_id"),
@@ -51,12 +52,13 @@ def store(batches: Sequence[Batch], *, now: datetime) -> Stored:
         for batch in sorted(batches, key=lambda each: each.sequence):
             boot = known[boots.boot_id_of(batch)]
             newest, reported_at = boot.sequence, boot.reported_at
+            is_newest = boots.is_newest(boot, batch)
             if not boots.count(boot, batch, now=now):
                 continue
             fresh.append(batch)
             is_next = batch.sequence == newest + 1 and newest > 0
             alive.update(_minutes(batch, reported_at if is_next else None, now=now))
-            if boot.lost_at is not None and boot.sequence > newest:
+            if boot.lost_at is not None and is_newest:
                 returned[boot.boot_id] = boot
         for boot in returned.values():
             lost.take_back(boot, now=now)
@@ -87,12 +89,12 @@ def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[tuple[Any, ...
     def name(text: str) -> str:
         cleaned = names.get(text)
         if cleaned is None:
-            cleaned = names[text] = clean_name(text)
+            cleaned = names[text] = _fit(clean_name(text))
         return cleaned
 
     moments = Moments(now)
     for batch in batches:
-        worker = clean_name(batch.hostname)
+        worker = _fit(clean_name(batch.hostname))
         for run in batch.runs:
             yield (
                 *(clean_name(run.task_id), clean_name(run.publication_id), clean_name(run.root_id)),
@@ -100,6 +102,13 @@ def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[tuple[Any, ...
                 *(moments.text(run.published_at), moments.text(run.started_at)),
                 *(moments.text(run.finished_at) or moments.now, run.latency, run.runtime),
             )
+
+
+def _fit(name: str) -> str:
+    """Return a name that is not too wide for ``run_newest``: PostgreSQL takes 2,704 bytes an entry, for four names."""
+    if name.isascii() or len(encoded := name.encode()) <= MOST_NAME_BYTES:
+        return name
+    return clean_name(name, limit=len(encoded[:MOST_NAME_BYTES].decode(errors="ignore")))
 
 
 class Moments:
