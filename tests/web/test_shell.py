@@ -15,7 +15,8 @@ from tests.factories import make_letter
 from tests.web.people import HTMX, admin, href, operator, tags, viewer
 
 pytestmark = pytest.mark.django_db
-OPEN = {"login", "healthz", "theme"}
+# Machines ask the last two, see tests/test_metrics_endpoint.py and tests/test_health.py.
+OPEN = {"login", "healthz", "theme", "metrics", "readyz"}
 
 
 def _address(pattern: URLPattern) -> str:
