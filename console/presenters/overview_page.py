@@ -24,7 +24,7 @@ from jobs.overview import Overview
 from jobs.overview_numbers import Charts, Numbers, Table
 
 # How old what a poll is told may be: what is so now, and what changes with the steps of a window.
-NOW_SECONDS = 4.0
+NOW_SECONDS = 3.5
 STEP_SECONDS = 20.0
 LONG_STEP_SECONDS = 60.0
 

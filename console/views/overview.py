@@ -6,14 +6,18 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 
 from console import windows
 from console.htmx import render_page, wants_partial
 from console.permissions import requires
 from console.presenters import overview_page
+from console.recent import recent
 
 # The part of the page that is polled less often than the rest.
 _CHARTS = "charts"
+# How long a poll's answer serves the other tabs.
+_RENDERED_SECONDS = 2.5
 
 
 @requires("jobs.view_deadletter")
@@ -34,8 +38,24 @@ def overview(request: HttpRequest) -> HttpResponse:
         template = "console/overview/_charts.html"
         return render_page(request, template, template, context)
     else:
-        context["page"] = overview_page.read_again(page_window, by=by, now=now)
+        return _poll(request, page_window, by=by, context=context)
     return render_page(request, "console/overview/page.html", "console/overview/_page.html", context)
+
+
+def _poll(
+    request: HttpRequest, page_window: windows.PageWindow, *, by: overview_page.By, context: dict[str, Any]
+) -> HttpResponse:
+    """Answer a poll; other tabs of the same login and address are given the same within seconds."""
+
+    def render() -> bytes:
+        page = overview_page.read_again(page_window, by=by, now=context["now"])
+        template = "console/overview/_page.html"
+        return render_page(request, template, template, {**context, "page": page}).content
+
+    key = ("overview-poll", request.session.session_key, request.get_full_path())
+    response = HttpResponse(recent(key, _RENDERED_SECONDS, render))
+    patch_vary_headers(response, ("HX-Request", "Cookie"))
+    return response
 
 
 def _addresses(request: HttpRequest) -> dict[str, Any]:

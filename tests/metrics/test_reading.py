@@ -183,3 +183,35 @@ def test_names_with_quotes_and_controls_are_names():
     assert reading.by_queue(window, now=NOW)[hostile].done == 2
     assert reading.totals(NOW - MINUTE, NOW + MINUTE, queue=hostile, now=NOW).done == 2
     assert Rollup.objects.filter(queue=hostile).count() == 6
+
+
+@pytest.mark.parametrize("name", ["1h", "24h", "30d"])
+def test_what_finished_by_name_equals_the_tables(name, django_assert_num_queries):
+    told = random_minutes(days=29, count=300, seed=12)
+    write(told)
+    window = windows.named(name, now=NOW)
+
+    with django_assert_num_queries(1):
+        found = reading.finished_by("queue", window, now=NOW)
+
+    table = reading.by_queue(window, now=NOW)
+    assert {name: (each.done, each.dead) for name, each in found.items()} == {
+        name: (each.done, each.dead) for name, each in table.items()
+    }
+    tasks = reading.by_task(window, now=NOW)
+    assert {name: each.dead for name, each in reading.finished_by("task", window, now=NOW).items()} == {
+        name: each.dead for name, each in tasks.items()
+    }
+
+
+def test_known_minutes_are_those_in_which_a_worker_reported():
+    window = windows.named("1h", now=NOW)
+    assert reading.known_minutes(window, now=NOW) == 0
+
+    write([Told(at=NOW.replace(second=0) - number * MINUTE, task=None) for number in (0, 1, 2, 30, 90)])
+
+    # Of the minute that has begun it is one: a rate of a second would be no rate.
+    assert reading.known_minutes(window, now=NOW) == 4
+    month = windows.named("30d", now=NOW)
+    # Two hours and 12 minutes of the third.
+    assert reading.known_minutes(month, now=NOW) == pytest.approx(120 + 12 + 20 / 60)
