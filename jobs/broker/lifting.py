@@ -7,9 +7,12 @@ stored, so a crash puts them back.
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import dataclasses
+import lzma
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -26,6 +29,14 @@ from jobs.broker.redis_queues import RedisKeys
 
 # Items that are put back in one transaction.
 _PUT_BACK = 500
+# What a body may come to that is archived.
+MOST_UNPACKED_BYTES = 128_000_000
+# Names of kombu's compressions, and what unpacks them within a limit.
+_OPENERS: dict[str, Any] = {
+    **dict.fromkeys(("application/x-gzip", "gzip", "zlib"), zlib.decompressobj),
+    **dict.fromkeys(("application/x-bz2", "bzip2", "bzip"), bz2.BZ2Decompressor),
+    **dict.fromkeys(("application/x-lzma", "lzma", "xz"), lzma.LZMADecompressor),
+}
 # Items that are looked at in one go for when they were published.
 _LOOKED_AT = 50
 
@@ -113,7 +124,8 @@ class _RedisLists:
 
     def lift(self, limits: Sequence[int]) -> int:
         for source, target, limit in zip(self._sources, self._targets, limits, strict=False):
-            if limit and not self._client.exists(target):
+            # Somebody's key that is no list is left to him.
+            if limit and self._client.type(source) == b"list" and not self._client.exists(target):
                 try:
                     self._client.renamenx(source, target)
                 except redis.exceptions.ResponseError as error:
@@ -166,8 +178,19 @@ class _RedisLists:
             size = self._client.llen(target)
             if size:
                 self._seen = (target, size)
-                return [decompressed(read_envelope(item)) for item in self._oldest(target, limit)]
+                return self._unpacked(self._oldest(target, limit))
         return []
+
+    def _unpacked(self, items: Sequence[bytes]) -> list[Taken]:
+        """Return the messages up to BATCH_BYTES as they are unpacked, one at least."""
+        taken: list[Taken] = []
+        size = 0
+        for item in items:
+            if size > BATCH_BYTES:
+                break
+            taken.append(decompressed(read_envelope(item)))
+            size += len(taken[-1].body)
+        return taken
 
     def _oldest(self, target: str, limit: int) -> list[bytes]:
         """Return the oldest items within BATCH_BYTES, one at least."""
@@ -265,15 +288,41 @@ def _is_later(taken: Taken, until: float) -> bool:
     return isinstance(published_at, (int, float)) and until < published_at <= time.time()
 
 
-def decompressed(taken: Taken) -> Taken:
-    """Return a message with its body as a worker sees it; one that cannot be decompressed as it is."""
+def decompressed(taken: Taken, *, most: int = MOST_UNPACKED_BYTES) -> Taken:
+    """Return a message with its body as a worker sees it; one that cannot be decompressed as it is.
+
+    One that comes to more than ``most`` bytes has a ``problem``: a kilobyte may come to a gigabyte.
+    """
     kind = taken.headers.get("compression")
     if not isinstance(kind, str):
         return taken
+    opener = _OPENERS.get(kind)
     try:
-        return dataclasses.replace(taken, body=compression.decompress(taken.body, kind))
+        # What else is registered with kombu has no limit to ask for.
+        body = (
+            compression.decompress(taken.body, kind) if opener is None else _unpack(opener, taken.body, most)
+        )
     except Exception:  # noqa: BLE001 - each compression raises its own; the bytes are kept, and the worker says why
         return taken
+    if len(body) > most:
+        return dataclasses.replace(taken, problem=f"its body unpacks to more than {most // 1_000_000} MB")
+    return dataclasses.replace(taken, body=body)
+
+
+def _unpack(opener: Any, packed: bytes, most: int) -> bytes:
+    """Return what kombu makes of packed bytes, cut off once it is more than ``most``."""
+    unpacker = opener()
+    found = bytes(unpacker.decompress(packed, most + 1))
+    # bz2 and lzma take streams that follow each other; what follows and is none is left out.
+    while unpacker.eof and unpacker.unused_data and opener is not zlib.decompressobj and len(found) <= most:
+        rest, unpacker = unpacker.unused_data, opener()
+        try:
+            found += unpacker.decompress(rest, most + 1 - len(found))
+        except (OSError, lzma.LZMAError):
+            return found
+    if len(found) <= most and not unpacker.eof:
+        raise ValueError("the stream is cut off")
+    return found
 
 
 def taken_of(message: Any) -> Taken:

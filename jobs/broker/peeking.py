@@ -17,6 +17,8 @@ from jobs.broker.redis_queues import RedisKeys
 
 # A message that is larger is counted and not fetched, and so is what would exceed the whole.
 MESSAGE_BYTES = 1_000_000
+# And one whose body comes to more is not unpacked.
+UNPACKED_BYTES = 4_000_000
 PEEK_BYTES = 8_000_000
 
 # The oldest items of the lists, in their order; of one that is too large, its size in place of it.
@@ -78,6 +80,10 @@ def waiting(connection: Connection, queue: str, *, limit: int) -> Found | None:
             ][:limit]
     return Found(
         total=total,
-        messages=[decompressed(read_envelope(item)) for item in items if isinstance(item, bytes)],
+        messages=[
+            decompressed(read_envelope(item), most=UNPACKED_BYTES)
+            for item in items
+            if isinstance(item, bytes)
+        ],
         left_out=sum(not isinstance(item, bytes) for item in items),
     )

@@ -23,6 +23,8 @@ MOST_UNACKNOWLEDGED = 50_000
 # Keys that one call looks at for queues that nobody told of: 20 ms of Redis.
 SCANNED_KEYS = 20_000
 _CHUNK = 500
+# What a moment of Python's takes at most.
+_YEAR_9999 = 253_402_300_799.0
 # A worker that has a message has told so by then.
 LONG_AGO_SECONDS = 60.0
 _BINDINGS_SECONDS = 60.0
@@ -128,7 +130,9 @@ class RedisQueues:
                 waiting_since=min((since for _, since, _ in found if since is not None), default=None),
                 trouble=next((trouble for _, _, trouble in found if trouble), ""),
                 delivered_long_ago=len(old),
-                returns_at=min(old) + self._keys.visibility_seconds if old else None,
+                returns_at=min(max(min(old), 0.0) + self._keys.visibility_seconds, _YEAR_9999)
+                if old
+                else None,
                 sizes=tuple(max(size, 0) for size in sizes),
             )
         return measured
@@ -197,8 +201,13 @@ class RedisQueues:
         return found
 
     def _delivered(self) -> dict[str, list[float]] | None:
-        """Return when each delivered message was delivered, by queue; None when there are too many to look at."""
+        """Return when each delivered message was delivered, by queue.
+
+        None when there are too many to look at, and when somebody's keys of those names are of another kind.
+        """
         client, key = self._keys.client, self._keys.unacked
+        if {client.type(key), client.type(self._keys.unacked_times)} - {b"hash", b"zset", b"none"}:
+            return None
         if client.hlen(key) > MOST_UNACKNOWLEDGED:
             self._queue_of_tag = {}
             return None
@@ -232,6 +241,8 @@ class RedisQueues:
             return ""
         try:
             exchange, routing_key = (json.loads(part) or "" for part in found.groups())
+            # A lone surrogate is JSON, and the name of no key.
+            f"{exchange}{routing_key}".encode()
         except ValueError:
             return ""  # written by somebody else than kombu
         route = (exchange, routing_key)
