@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from jobs.alerts import sending, telling, testing
+from jobs.alerts.evaluating import evaluate
 from jobs.alerts.sending import CLAIM, NO_MAIL_SERVER, send_due
 from jobs.alerts.webhooks import WebhookFailed, call
 from jobs.audit import Actor
 from jobs.core.words import AlertKind, NotificationState
 from jobs.errors import AlertRefused
-from jobs.models import Alert, AlertRule, AuditEntry, Notification
+from jobs.models import Alert, AlertRule, AuditEntry, Notification, QueueSample
+from jobs.queues import sampling
 from tests.factories import NOW
 from tests.mail_server import MailServer
 from tests.servers import free_port
@@ -187,6 +189,27 @@ def test_a_server_that_breaks_off_after_it_took_a_mail_gets_it_again_under_the_s
     assert len({mail.message["Message-ID"] for mail in mail_server.received}) == 1
     row.refresh_from_db()
     assert row.state == NotificationState.SENT
+
+
+def test_flapping_around_a_threshold_sends_no_more_mails_than_the_cool_down_allows(
+    only_rule: Make, mail_server: MailServer
+) -> None:
+    only_rule(AlertKind.QUEUE_DEPTH, threshold=10, cool_down_seconds=900)
+    for number in range(0, 3600, 30):
+        now = NOW + number * SECOND
+        is_above = number % 60 > 0
+        sample = QueueSample(queue="critical", ready=11 if is_above else 9, consumers=1)
+        sampling.write([sample], now=now)
+        evaluate(now=now)
+        send(now)
+
+    fired = [mail for mail in mail_server.received if "Recovered" not in mail.subject]
+    recovered = [mail for mail in mail_server.received if "Recovered" in mail.subject]
+    assert 2 <= len(fired) <= 1 + 3600 / 900
+    # Each recovery answers one of them, and none is answered twice.
+    answered = [mail.message["References"] for mail in recovered]
+    assert len(set(answered)) == len(answered)
+    assert set(answered) <= {mail.message["Message-ID"] for mail in fired}
 
 
 def test_a_recovery_answers_the_mail_that_said_it_fires(rule: AlertRule, mail_server: MailServer) -> None:

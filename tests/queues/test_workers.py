@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.utils import timezone
+from kombu import Exchange, Queue
 from kombu.transport.native_delayed_delivery import declare_native_delayed_delivery_exchanges_and_queues
 
 from jobs.audit import Actor
@@ -21,7 +22,7 @@ from jobs.queues import actions, purging, reading
 from tests.queues.messages import send
 from tests.queues.place import QueuePlace, lines
 from tests.rabbit import rabbit_server
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_until
 
 MARA = Actor(name="mara")
 pytestmark = [pytest.mark.worker, pytest.mark.django_db]
@@ -56,6 +57,16 @@ def test_row_67_jobs_in_the_memory_of_workers_are_counted_and_not_called_waiting
     found = place.now()
     assert (found.ready, found.unacknowledged, found.consumers) == (0, 300, 1)
     assert found.is_told_by_workers == place.broker_url.startswith("amqp")
+
+
+def test_row_68_messages_of_all_priorities_are_one_depth(place: QueuePlace):
+    queue = Queue(place.queue, Exchange(""), routing_key=place.queue, queue_arguments={"x-max-priority": 9})
+    with connect() as connection, connection.Producer() as producer:
+        for priority in (0, 1, 3, 5, 6, 9):
+            producer.publish("x", routing_key=place.queue, priority=priority, declare=[queue])
+
+    # RabbitMQ counts what it was sent a moment later.
+    wait_until(lambda: _ready(place) == 6, seconds=10, what="six messages of six priorities")
 
 
 def test_what_a_worker_fetched_ahead_is_unacknowledged_and_not_waiting(place: QueuePlace):
