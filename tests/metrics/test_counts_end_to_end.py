@@ -5,14 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import signal
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
+from django.contrib.auth import get_user_model
+from django.test import Client
+from django.utils import timezone
 
 from jobs.agent.wire import RUNS_QUEUE
 from jobs.core import histograms
@@ -20,6 +26,7 @@ from jobs.models import DeadLetter, Rollup, Run, WorkerBoot
 from tests.agent.fleet import Worker
 from tests.runops_place import RunopsPlace, kill
 from tests.servers import wait_until
+from tests.web.people import tags
 
 PROGRAM = ("celery", "-A", "tests.metrics.shop")
 OUTCOMES = ("done", "dead", "retried", "ignored")
@@ -161,6 +168,35 @@ def test_the_totals_of_10000_jobs_over_two_workers_restarted_in_between_equal_wh
     assert len(boots) == 4
     assert all(boot.goodbye_at is not None and boot.missing == [] for boot in boots)
     assert sum(boot.attempts for boot in boots) == 11_500
+    assert_pages_say_what_was_run(expected)
+
+
+def assert_pages_say_what_was_run(expected: Counter[str]) -> None:
+    """Look at the pages two minutes later, when no minute is half over."""
+    get_user_model().objects.create_superuser("mara", "", "x")
+    with time_machine.travel(timezone.now() + timedelta(minutes=2), tick=False):
+        client = Client()
+        client.force_login(get_user_model().objects.get(username="mara"))
+
+        overview = client.get("/")
+        task = tags(client.get("/tasks/one/?name=count.retried")).text
+        attempts = tags(client.get("/jobs/?q=task:count.retried")).text
+
+    assert "1,000 of 9,500 jobs" in tags(overview).text
+    columns = [0.0, 0.0, 0.0, 0.0]
+    for row in rows_of_table(overview.content.decode(), "throughput"):
+        columns = [total + float(cell.replace(",", "")) for total, cell in zip(columns, row, strict=True)]
+    assert columns == [expected["ignored"], expected["dead"], expected["retried"], expected["done"]]
+    assert "All 1,500 jobs of retried that finished in the last hour were done." in task
+    assert "1,500 of 3,000 attempts" in task
+    assert re.search(r"3,000 attempts finished .*: 1,500 done, 1,500 retried\.", attempts)
+
+
+def rows_of_table(page: str, chart: str) -> list[list[str]]:
+    """Return the cells of the table behind a chart, without their moments."""
+    table = page.split(f'id="{chart}-table"')[1].split("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in table.split("<tr")[2:]]
+    return [[re.sub(r"<[^>]*>", "", cell).strip() for cell in row[-4:]] for row in rows]
 
 
 def test_a_worker_that_is_killed_takes_the_counts_of_its_last_second_and_nothing_else(
