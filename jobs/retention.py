@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import Max, Min, Q, QuerySet
 
 from jobs import conf
+from jobs.core.windows import KEPT
 from jobs.core.words import (
     AlertState,
     GroupState,
@@ -19,7 +20,6 @@ from jobs.core.words import (
     RollupScope,
     SampleLevel,
 )
-from jobs.metrics.rollups import KEPT
 from jobs.models import (
     Alert,
     AuditEntry,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -20,10 +21,19 @@ DEFAULT = "1h"
 STEPS = (60, 300, 900, 3_600, 7_200, 21_600, 86_400)
 MOST_POINTS = 120
 LEAST = timedelta(minutes=5)
-MOST = timedelta(days=730)
-# Rollups of minutes are kept 7 days, of hours 90.
-_MINUTES_KEPT = timedelta(days=7)
-_HOURS_KEPT = timedelta(days=90)
+# How long the span of each level of rollups is, and how long it is kept: whole days, so that a day's minutes go
+# together.
+LENGTHS: Mapping[RollupLevel, timedelta] = {
+    RollupLevel.MINUTE: timedelta(minutes=1),
+    RollupLevel.HOUR: timedelta(hours=1),
+    RollupLevel.DAY: timedelta(days=1),
+}
+KEPT: Mapping[RollupLevel, timedelta] = {
+    RollupLevel.MINUTE: timedelta(days=7),
+    RollupLevel.HOUR: timedelta(days=90),
+    RollupLevel.DAY: timedelta(days=730),
+}
+MOST = KEPT[RollupLevel.DAY]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +69,9 @@ class Window:
 
     def level(self, *, now: datetime) -> RollupLevel:
         """Return the coarsest rollup that its steps can be made of, and that is still kept at its start."""
-        if self.step_seconds >= 86_400 or now - self.start > _HOURS_KEPT:
+        if self.step_seconds >= 86_400 or now - self.start > KEPT[RollupLevel.HOUR]:
             return RollupLevel.DAY
-        if self.step_seconds >= 3_600 or now - self.start > _MINUTES_KEPT:
+        if self.step_seconds >= 3_600 or now - self.start > KEPT[RollupLevel.MINUTE]:
             return RollupLevel.HOUR
         return RollupLevel.MINUTE
 
@@ -89,9 +99,9 @@ def between(start: datetime, end: datetime, *, now: datetime) -> Window:
     length = max(end - start, LEAST).total_seconds()
     step = next((each for each in STEPS if length / each <= MOST_POINTS), STEPS[-1])
     age = now - start
-    if age > _HOURS_KEPT:
+    if age > KEPT[RollupLevel.HOUR]:
         step = 86_400
-    elif age > _MINUTES_KEPT:
+    elif age > KEPT[RollupLevel.MINUTE]:
         step = max(step, 3_600)
     begin = _floor(start, step)
     last = _floor(max(end, begin + LEAST) + timedelta(seconds=step) - timedelta(microseconds=1), step)

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from django.db.models import Count, Max, Q, Sum
 
-from jobs.core.windows import Window
+from jobs.core.windows import KEPT, LENGTHS, Window
 from jobs.core.words import RollupLevel, RollupScope
-from jobs.metrics.figures import Figures, summed
+from jobs.metrics.figures import COUNTS, Figures, summed
 from jobs.models import Rollup
 
 __all__ = [
@@ -30,20 +30,7 @@ __all__ = [
     "totals",
 ]
 
-_LENGTHS = {
-    RollupLevel.MINUTE: timedelta(minutes=1),
-    RollupLevel.HOUR: timedelta(hours=1),
-    RollupLevel.DAY: timedelta(days=1),
-}
-# So long they are kept.
-_KEPT = {
-    RollupLevel.MINUTE: timedelta(days=7),
-    RollupLevel.HOUR: timedelta(days=90),
-}
-_COLUMNS = (
-    *("received", "done", "retried", "dead", "revoked", "ignored", "dropped"),
-    *("latency_sum_seconds", "runtime_sum_seconds", "latency", "runtime"),
-)
+_COLUMNS = (*COUNTS, "latency_sum_seconds", "runtime_sum_seconds", "latency", "runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +102,7 @@ def finished_by(column: Literal["queue", "task"], window: Window, *, now: dateti
 def known_minutes(window: Window, *, now: datetime) -> float:
     """Return for how many minutes of a window some worker reported; of the last span what has passed. One query."""
     level = window.level(now=now)
-    length = _LENGTHS[level]
+    length = LENGTHS[level]
     everything = _where([_Part(level, window.start, window.end)], RollupScope.ALL)
     spans = (
         Rollup.objects.filter(everything).order_by().aggregate(number=Count("pk"), newest=Max("starts_at"))
@@ -191,9 +178,9 @@ def _parts(start: datetime, end: datetime, *, now: datetime) -> list[_Part]:
 
     Nothing lies ahead of now, so a span that includes it may end with its whole day.
     """
-    minute, hour, day = _LENGTHS.values()
+    minute, hour, day = LENGTHS.values()
     # Where the smaller rollups are not kept any more the span grows to the larger ones.
-    for kept, coarser in ((_KEPT[RollupLevel.MINUTE], hour), (_KEPT[RollupLevel.HOUR], day)):
+    for kept, coarser in ((KEPT[RollupLevel.MINUTE], hour), (KEPT[RollupLevel.HOUR], day)):
         oldest = now - kept
         start = _floor(start, coarser) if start < oldest else start
         end = _ceil(end, coarser) if end < oldest else end

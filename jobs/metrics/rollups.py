@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
@@ -15,20 +15,11 @@ from jobs.agent.batches import Cell
 from jobs.core import histograms
 from jobs.core.cleaning import clean_name
 from jobs.core.histograms import Histogram
+from jobs.core.windows import KEPT, LENGTHS
 from jobs.core.words import RollupLevel, RollupScope
+from jobs.metrics.figures import COUNTS
 from jobs.models import Rollup
 
-# How long each level is kept. Whole days, so that a day's minutes go together.
-KEPT: Mapping[RollupLevel, timedelta] = {
-    RollupLevel.MINUTE: timedelta(days=7),
-    RollupLevel.HOUR: timedelta(days=90),
-    RollupLevel.DAY: timedelta(days=730),
-}
-SECONDS: Mapping[RollupLevel, int] = {
-    RollupLevel.MINUTE: 60,
-    RollupLevel.HOUR: 3_600,
-    RollupLevel.DAY: 86_400,
-}
 # A worker's clock that is further ahead is wrong.
 CLOCK_TOLERANCE_SECONDS = 300
 # Of which a day tells apart. Names that somebody makes up, one for each job, would fill the disk for two years.
@@ -36,7 +27,7 @@ MOST_TASKS = 5_000
 # PostgreSQL plans and binds longer statements slower, SQLite takes 32,766 values.
 ROWS_A_STATEMENT = 1_000
 
-COUNTS = ("received", "done", "retried", "dead", "revoked", "ignored", "dropped")
+_SECONDS = {level: round(length.total_seconds()) for level, length in LENGTHS.items()}
 _counts_of = attrgetter(*COUNTS)
 _KEY = ("level", "scope", "starts_at", "task", "queue")
 _TABLE = Rollup._meta.db_table
@@ -145,7 +136,7 @@ def add_up(
     found: dict[Key, list[Sums]] = {}
     for (scope, minute, task, queue), parts in minutes.items():
         sums = _sum(parts)
-        for level, seconds in SECONDS.items():
+        for level, seconds in _SECONDS.items():
             start = minute // seconds * seconds
             if start >= (now - KEPT[level]).timestamp():
                 found.setdefault((level, scope, start, task, queue), []).append(sums)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.db import connections
 from django.db.models import F, Q, QuerySet, Value
 from django.db.models.lookups import In
 
+from jobs.core import cursors
+from jobs.core.cursors import Key
 from jobs.core.query import Pattern, Term, matches_pattern
 from jobs.core.run_query import RunQuery
 from jobs.errors import QueryError
@@ -59,9 +61,11 @@ def page(query: RunQuery, *, cursor: str | None = None, limit: int = 50) -> RunP
     total = len(runs) if is_all else matched.order_by()[: MOST_COUNTED + 1].count()
     return RunPage(
         runs=runs,
-        next_cursor=_write_cursor("after", runs[-1]) if runs and (more or backwards) else None,
+        next_cursor=cursors.write("after", _key(runs[-1])) if runs and (more or backwards) else None,
         previous_cursor=(
-            _write_cursor("before", runs[0]) if runs and (more if backwards else key is not None) else None
+            cursors.write("before", _key(runs[0]))
+            if runs and (more if backwards else key is not None)
+            else None
         ),
         total=min(total, MOST_COUNTED),
         has_more=total > MOST_COUNTED,
@@ -218,9 +222,6 @@ def _any(conditions: Iterable[Q]) -> Q:
     return united
 
 
-Key = tuple[datetime, int]
-
-
 def _beyond(key: Key, *, older: bool) -> Q:
     """Match what comes after ``key`` in (finished_at, id); the first condition is the index range."""
     finished_at, pk = key
@@ -229,20 +230,12 @@ def _beyond(key: Key, *, older: bool) -> Q:
     return Q(finished_at__gte=finished_at) & (Q(finished_at__gt=finished_at) | Q(pk__gt=pk))
 
 
-def _write_cursor(direction: str, run: Run) -> str:
-    return f"{direction}.{run.finished_at.astimezone(UTC):%Y%m%dT%H%M%S%f}.{run.pk}"
+def _key(run: Run) -> Key:
+    return run.finished_at, run.pk
 
 
 def _read_cursor(cursor: str) -> tuple[bool, Key]:
     try:
-        direction, moment, pk = cursor.split(".")
-        backwards = {"after": False, "before": True}[direction]
-        finished_at = datetime.strptime(moment, "%Y%m%dT%H%M%S%f").replace(tzinfo=UTC)
-        number = int(pk)
-        if not 0 < number < 2**63:
-            raise ValueError(number)
-    except (ValueError, KeyError):
-        raise QueryError(
-            f"{cursor[:80]!r} is not a place in this list. Start again from its first page."
-        ) from None
-    return backwards, (finished_at, number)
+        return cursors.read(cursor)
+    except ValueError as error:
+        raise QueryError(str(error)) from None

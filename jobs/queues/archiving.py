@@ -118,11 +118,10 @@ def _store(records: Sequence[Record], *, purge: Purge, now: datetime) -> int:
 
 def record_of(taken: Taken, *, purge: Purge, now: datetime) -> Record:
     """Make a death of a message, whatever it is."""
-    problem = taken.problem or _problem(taken)
-    if problem:
+    if problem := problem_of(taken):
         return _malformed(taken, problem, purge=purge, now=now)
     headers = taken.headers
-    names = _names(taken)
+    names = names_of(taken)
     task_id = _text(names.get("id"))
     delivery = taken.properties.get("delivery_info")
     delivery = delivery if isinstance(delivery, dict) else {}
@@ -193,25 +192,19 @@ def _malformed(taken: Taken, problem: str, *, purge: Purge, now: datetime) -> Re
 
 def problem_of(taken: Taken) -> str:
     """Say why a worker could not run a message, as far as its envelope shows; "" when nothing is wrong with it."""
-    return taken.problem or _problem(taken)
-
-
-def names_of(taken: Taken) -> dict[str, Any]:
-    """Return where a message says its task, its id and its ETA: in its headers, or in its body under protocol 1."""
-    return _names(taken)
-
-
-def _problem(taken: Taken) -> str:
+    if taken.problem:
+        return taken.problem
     if is_too_deep(taken.headers) or is_too_deep(taken.properties):
         return "its headers are nested too deep"
     if isinstance(taken.receipt, bytes) and not taken.properties:
         return "it has no properties, which ends the worker that takes it"
-    if not _text(_names(taken).get("task")):
+    if not _text(names_of(taken).get("task")):
         return "it names no task"
     return ""
 
 
-def _names(taken: Taken) -> dict[str, Any]:
+def names_of(taken: Taken) -> dict[str, Any]:
+    """Return where a message says its task, its id and its ETA: in its headers, or in its body under protocol 1."""
     if "task" in taken.headers:
         return taken.headers
     if taken.content_type == "application/json":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from django.db.models import Q
 
+from jobs.core import cursors
+from jobs.core.cursors import Key
 from jobs.core.query import Query
 from jobs.errors import QueryError
 from jobs.models import DeadLetter
@@ -81,8 +82,8 @@ def page(query: Query, *, cursor: str | None = None, limit: int = 50, order: str
     has_next = bool(rows) and (more if not backwards else True)
     return LetterPage(
         letters=rows,
-        next_cursor=_write_cursor("after", rows[-1]) if has_next else None,
-        previous_cursor=_write_cursor("before", rows[0]) if has_previous else None,
+        next_cursor=cursors.write("after", _key(rows[-1])) if has_next else None,
+        previous_cursor=cursors.write("before", _key(rows[0])) if has_previous else None,
         first_number=before + 1 if rows else 0,
         total=total,
     )
@@ -131,9 +132,6 @@ def siblings(letter: DeadLetter) -> list[DeadLetter]:
     return list(found.order_by("died_at", "id").defer(*HEAVY_COLUMNS)[:SIBLINGS_SHOWN])
 
 
-Key = tuple[datetime, int]
-
-
 def _key(letter: DeadLetter) -> Key:
     return letter.died_at, letter.pk
 
@@ -163,21 +161,8 @@ def _take(query: Query, terms: Q, *, key: Key | None, descending: bool, limit: i
     return rows[:limit]
 
 
-def _write_cursor(direction: str, letter: DeadLetter) -> str:
-    moment = letter.died_at.astimezone(UTC)
-    return f"{direction}.{moment:%Y%m%dT%H%M%S%f}.{letter.pk}"
-
-
 def _read_cursor(cursor: str) -> tuple[bool, Key]:
     try:
-        direction, moment, pk = cursor.split(".")
-        backwards = {"after": False, "before": True}[direction]
-        died_at = datetime.strptime(moment, "%Y%m%dT%H%M%S%f").replace(tzinfo=UTC)
-        number = int(pk)
-        if not 0 < number < 2**63:
-            raise ValueError(number)
-    except (ValueError, KeyError):
-        raise CursorError(
-            f"{cursor[:80]!r} is not a place in this list. Start again from its first page."
-        ) from None
-    return backwards, (died_at, number)
+        return cursors.read(cursor)
+    except ValueError as error:
+        raise CursorError(str(error)) from None
