@@ -29,6 +29,8 @@ COLLECT = timedelta(minutes=5)
 # What these fire for while dead letters grow is told by that alert already: one outage, one mail.
 COVERED = frozenset({AlertKind.GROUP_FAILING, AlertKind.FAILURE_RATE})
 TROUBLE_LENGTH = 500
+# By so much the clocks of two machines may differ.
+CLOCK_TOLERANCE = timedelta(minutes=5)
 _FIELDS = (
     *("state", "lead", "began_at", "fired_at", "recovering_since", "resolved_at", "value", "peak", "before"),
     *("measured_at", "details", "reminders", "told_at"),
@@ -88,10 +90,14 @@ def evaluate(*, now: datetime) -> Evaluated:
             rule
             for rule in AlertRule.objects.select_for_update().filter(is_enabled=True).order_by("pk")
             # Not one that was changed since it was measured, nor one that was judged later than that.
-            if told_at.get(rule.pk) == rule.changed_at
-            and (rule.evaluated_at is None or rule.evaluated_at <= now)
+            if told_at.get(rule.pk) == rule.changed_at and not _was_judged_since(rule, now=now)
         ]
         return _judge_all(rules, measured, now=now)
+
+
+def _was_judged_since(rule: AlertRule, *, now: datetime) -> bool:
+    """Say whether somebody judged it later than that; not by a clock that was hours ahead, which nobody waits for."""
+    return rule.evaluated_at is not None and now < rule.evaluated_at <= now + CLOCK_TOLERANCE
 
 
 def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, now: datetime) -> Evaluated:
@@ -141,6 +147,7 @@ def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[tuple[int, str]
             rule__in=[rule.pk for rule in rules],
             state=AlertState.RESOLVED,
             resolved_at__gt=now - timedelta(seconds=longest),
+            resolved_at__lte=now + CLOCK_TOLERANCE,
         )
         .order_by()
         .values_list("rule_id", "subject")
@@ -190,7 +197,7 @@ def _judge_rule(
 ) -> _Changes:
     limits, changes = limits_of(rule), _Changes()
     by_subject = {alert.subject: alert for alert in open_alerts}
-    quiet_until = _quiet_until(rule, by_subject.values())
+    quiet_until = _quiet_until(rule, by_subject.values(), now=now)
     for subject in sorted({*measured.by_subject, *by_subject}):
         alert, measurement = by_subject.get(subject), measured.of(subject)
         standing = standing_of(alert, resolved_at=ended.get((rule.pk, subject)))
@@ -215,12 +222,12 @@ def _judge_rule(
     return changes
 
 
-def _quiet_until(rule: AlertRule, open_alerts: Iterable[Alert]) -> datetime | None:
+def _quiet_until(rule: AlertRule, open_alerts: Iterable[Alert], *, now: datetime) -> datetime | None:
     """Return until when a rule with many subjects collects; None when it has not told of one lately."""
     if KINDS[AlertKind(rule.kind)].subject is Subject.ALL:
         return None
     fired = [alert.fired_at for alert in open_alerts if alert.fired_at is not None]
-    return max(fired) + min(COLLECT, timedelta(seconds=rule.cool_down_seconds)) if fired else None
+    return min(now, max(fired)) + min(COLLECT, timedelta(seconds=rule.cool_down_seconds)) if fired else None
 
 
 def _take_over(alert: Alert, standing: Standing, measurement: Measurement) -> None:

@@ -36,6 +36,8 @@ GIVE_UP_AFTER = timedelta(hours=24)
 # A mail that is later than this says so.
 LATE_AFTER = timedelta(minutes=1)
 MOST_AT_ONCE = 20
+# By so much the clocks of two machines may differ.
+CLOCK_TOLERANCE = timedelta(minutes=5)
 ERROR_LENGTH = 2_000
 NO_MAIL_SERVER = "No mail server is set, so nobody was mailed. Set EMAIL_URL."
 _DUMMY = "django.core.mail.backends.dummy.EmailBackend"
@@ -61,8 +63,7 @@ def send_due(
     """Send what is due, oldest first, at most MOST_AT_ONCE; ``check`` raises when somebody else does it now."""
     sent = failed = gave_up = 0
     now = clock()
-    free = Q(claimed_until=None) | Q(claimed_until__lte=now)
-    due = Notification.objects.filter(free, state=NotificationState.WAITING, due_at__lte=now)
+    due = Notification.objects.filter(_free(now), _due(now), state=NotificationState.WAITING)
     for pk in list(due.order_by("due_at", "pk").values_list("pk", flat=True)[:MOST_AT_ONCE]):
         check()
         row = claim(pk, now=clock())
@@ -77,10 +78,22 @@ def send_due(
     return Sent(sent, failed, gave_up)
 
 
+def _free(now: datetime) -> Q:
+    """Whose claim ran out, or was made by a clock that was ahead."""
+    return (
+        Q(claimed_until=None) | Q(claimed_until__lte=now) | Q(claimed_until__gt=now + CLAIM + CLOCK_TOLERANCE)
+    )
+
+
+def _due(now: datetime) -> Q:
+    """What is due, or is to wait longer than anything does: a clock that was ahead must hold nothing back."""
+    longest = timedelta(seconds=CAP_SECONDS) + CLOCK_TOLERANCE
+    return Q(due_at__lte=now) | Q(due_at__gt=now + longest)
+
+
 def claim(pk: int, *, now: datetime) -> Notification | None:
     """Take a row for CLAIM; None when somebody else has it, or it was sent or given up meanwhile."""
-    free = Q(claimed_until=None) | Q(claimed_until__lte=now)
-    taken = Notification.objects.filter(free, pk=pk, state=NotificationState.WAITING).update(
+    taken = Notification.objects.filter(_free(now), pk=pk, state=NotificationState.WAITING).update(
         claimed_until=now + CLAIM, attempts=F("attempts") + 1
     )
     return Notification.objects.select_related("rule").get(pk=pk) if taken else None

@@ -107,6 +107,7 @@ def judge(
     """
     if value is None:
         return Verdict(standing)
+    standing = _at_most(standing, now=now)
     has_gap = standing.measured_at is not None and now - standing.measured_at > GAP
     peak = value if standing.peak is None else max(standing.peak, value)
     measured = dataclasses.replace(standing, measured_at=now, value=value)
@@ -135,6 +136,25 @@ def judge(
         measured = dataclasses.replace(measured, state=AlertState.FIRING, fired_at=now, told_at=now)
         transitions = (*transitions, Transition.FIRED)
     return Verdict(measured, transitions)
+
+
+def _at_most(standing: Standing, *, now: datetime) -> Standing:
+    """Take moments that lie ahead for now: a clock that was wrong must not hold anything back until it is right.
+
+    When it was resolved last stays: that is not written again, and would move along with now.
+    """
+
+    def past(at: datetime | None) -> datetime | None:
+        return at if at is None else min(at, now)
+
+    return dataclasses.replace(
+        standing,
+        began_at=past(standing.began_at),
+        fired_at=past(standing.fired_at),
+        recovering_since=past(standing.recovering_since),
+        measured_at=past(standing.measured_at),
+        told_at=past(standing.told_at),
+    )
 
 
 def _may_fire(limits: Limits, standing: Standing, *, now: datetime, quiet_until: datetime | None) -> bool:

@@ -184,6 +184,12 @@ some_samples = st.lists(
 )
 
 
+def moments_of(samples: list[Sample]) -> list[tuple[datetime, float | None]]:
+    """Return when each value is judged: step by step as ``run`` does, since a sum of seconds is a microsecond off."""
+    at = itertools.accumulate((seconds * SECOND for seconds, _ in samples), initial=timedelta(0))
+    return [(NOW + since, value) for since, (_, value) in zip(list(at)[1:], samples, strict=True)]
+
+
 def moments(events: list[Event], transition: Transition) -> list[datetime]:
     return [at for at, each in events if each is transition]
 
@@ -211,7 +217,7 @@ def test_no_sequence_fires_or_ends_more_often_than_hold_and_cool_down_allow(
 def test_it_never_fires_before_it_held_without_a_gap(limits: Limits, samples: list[Sample]) -> None:
     events, _ = run(limits, samples)
 
-    known = [(NOW + sum(s for s, _ in samples[: n + 1]) * SECOND, v) for n, (_, v) in enumerate(samples)]
+    known = moments_of(samples)
     for fired in moments(events, Transition.FIRED):
         held = [
             (at, value) for at, value in known if fired - limits.hold <= at <= fired and value is not None
@@ -231,7 +237,7 @@ def test_it_ends_only_after_the_recovery_hold_below_the_threshold(
 ) -> None:
     events, _ = run(limits, samples)
 
-    known = [(NOW + sum(s for s, _ in samples[: n + 1]) * SECOND, v) for n, (_, v) in enumerate(samples)]
+    known = moments_of(samples)
     for resolved in moments(events, Transition.RESOLVED):
         low = [v for at, v in known if resolved - limits.recovery_hold <= at <= resolved and v is not None]
         assert low
