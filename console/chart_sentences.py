@@ -12,6 +12,10 @@ from jobs.core.changes import LEAST_SHARE, find_change
 from jobs.core.windows import Window
 from jobs.metrics.reading import Figures
 
+# Four of five numbers of a steady series lie within this share of their median, and none above so many of it.
+_STEADY_SHARE = 0.5
+_FARTHEST = 3.0
+
 
 def of_throughput(
     window: Window,
@@ -46,9 +50,27 @@ def of_throughput(
         when = "" if parts else f" {_at(window, done.index, now=now)}"
         parts.append(f"{'done' if parts else 'Done'} {way} {abs(done.share) * 100:,.0f} %{when}")
     if not parts:
-        mean = sum(known) / len(known)
-        parts.append(f"Steady: {_a_minute(mean)} attempts a minute")
+        parts.append(_level(known))
     return "; ".join(parts) + _missing(window, totals, now=now)
+
+
+def _level(known: Sequence[float]) -> str:
+    """Say how high numbers are that did not change from one level to another."""
+    mean = sum(known) / len(known)
+    if len(known) == 1:
+        return f"{_a_minute(mean)} attempts a minute"
+    if _is_steady(known):
+        return f"Steady: {_a_minute(mean)} attempts a minute"
+    return f"Between {_a_minute(min(known))} and {_a_minute(max(known))} attempts a minute, {_a_minute(mean)} on average"
+
+
+def _is_steady(known: Sequence[float]) -> bool:
+    """Say whether there are several numbers, all but a few lie around their median, and none far from it."""
+    if len(known) < 2:
+        return False
+    ordered = sorted(known)
+    low, middle, high = (ordered[len(ordered) * tenths // 10] for tenths in (1, 5, 9))
+    return high - low <= _STEADY_SHARE * middle and ordered[-1] <= _FARTHEST * middle
 
 
 def of_percentile(
@@ -64,7 +86,11 @@ def of_percentile(
             f"{_at(window, change.index, now=now)}"
         )
     else:
-        text = f"p99 stayed about {words.seconds(sorted(told)[len(told) // 2])}"
+        low, high = words.seconds(min(told)), words.seconds(max(told))
+        if _is_steady(told):
+            text = f"p99 stayed about {words.seconds(sorted(told)[len(told) // 2])}"
+        else:
+            text = f"p99 between {low} and {high}" if low != high else f"p99 {high}"
     return text + _missing(window, known, now=now)
 
 

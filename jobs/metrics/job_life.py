@@ -5,7 +5,7 @@ A fixed number of queries, one more for each further database with an outbox.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from django.db.models import F, Q
 
 from jobs import conf, idempotency
 from jobs.core import job_ids
-from jobs.core.words import RunOutcome
+from jobs.core.words import Reason, RunOutcome
 from jobs.idempotency.reading import LedgerLine
 from jobs.metrics import workers
 from jobs.models import DeadLetter, Death, JobProgress, OperationItem, OutboxMessage, Run
@@ -100,6 +100,7 @@ def read(task_id: str, *, now: datetime) -> JobLife:
     life.replay = _replay(task_id)
     life.letters = _letters(task_id, life.replay)
     _read_deaths(life)
+    life.running = [each for each in life.running if not _is_given_up(each, life.deaths)]
     life.progress = JobProgress.objects.filter(task_id=task_id).first()
     _name(life)
     if life.idempotency_key:
@@ -138,6 +139,16 @@ def _running_now(job: dict[str, Any], worker: str, *, is_online: bool) -> Runnin
         task=str(job.get("task") or ""),
         queue=str(job.get("queue") or ""),
         root_id=str(job.get("root_id") or ""),
+    )
+
+
+def _is_given_up(running: RunningNow, deaths: Sequence[Death]) -> bool:
+    """Say whether its worker was given up for lost and this attempt became a dead letter."""
+    return not running.is_online and any(
+        death.reason == Reason.WORKER_LOST
+        and (death.worker, death.attempt) == (running.worker, running.attempt)
+        and death.died_at >= running.started_at
+        for death in deaths
     )
 
 

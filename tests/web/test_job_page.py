@@ -16,7 +16,7 @@ from django.utils import timezone
 from console.presenters import job_events, job_page
 from jobs.core import job_ids
 from jobs.core.words import ItemState, LedgerState, LetterState, OutboxState, Reason, RunOutcome
-from jobs.metrics import job_life
+from jobs.metrics import job_life, lost
 from jobs.models import DeadLetter, IdempotencyRecord, JobProgress, OperationItem
 from tests.factories import NOW, make_death, make_item, make_letter, make_operation
 from tests.metrics_rows import make_boot, make_run, running_job
@@ -216,6 +216,19 @@ def test_a_job_on_a_worker_that_was_lost_is_not_said_to_run():
     assert "Attempt 1 was running when its worker stopped reporting." in text
     assert "which has stopped reporting" in text
     assert "Not known" in text
+
+
+def test_a_job_that_was_lost_with_its_worker_died_and_does_not_run():
+    make_boot(running=[running_job(task_id=JOB, is_acknowledged=True)], last_seen_at=ago(60))
+    lost.declare_lost(now=NOW)
+
+    found = page()
+
+    assert "It died" in found.text
+    assert "It will not run again by itself." in found.text
+    assert "Attempt 1 runs" not in found.text
+    assert "runs now" not in found.text
+    assert found.text.count("Published") == 1
 
 
 def test_a_message_in_the_outbox_is_a_job_that_waits():

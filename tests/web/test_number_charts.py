@@ -100,6 +100,37 @@ def test_a_long_step_that_has_begun_counts_for_the_minutes_that_have_passed():
     assert chart.sentence == "Steady: 100 attempts a minute."
 
 
+def test_numbers_that_go_up_and_down_are_not_said_to_be_steady():
+    found: list[Figures | None] = (
+        [None] * 54 + [Figures(done=each) for each in (69, 400, 80, 94, 70)] + [None]
+    )
+
+    sentence = number_charts.throughput(HOUR, found, now=NOW).sentence
+
+    assert sentence.startswith("Between 69 and 400 attempts a minute, 143 on average.")
+
+
+def test_one_burst_among_quiet_minutes_is_not_said_to_be_steady():
+    found: list[Figures | None] = [Figures(done=200 if number == 30 else 0) for number in range(60)]
+
+    sentence = number_charts.throughput(HOUR, found, now=NOW).sentence
+
+    assert sentence.startswith("Between 0 and 200 attempts a minute")
+
+
+def test_a_p99_that_fell_within_minutes_is_not_said_to_have_stayed():
+    found: list[Figures | None] = [None] * 56
+    for seconds in (5.2, 5.8, 0.19):
+        each = Figures(done=100)
+        each.add_packed(histograms.pack({histograms.bucket_of(seconds): 100}), b"")
+        found.append(each)
+
+    sentence = number_charts.latency(HOUR, [*found, None], now=NOW).sentence
+
+    assert "stayed" not in sentence
+    assert sentence.startswith("p99 between 0.19 s and 5.8 s")
+
+
 def test_percentiles_are_named_at_their_end_and_gaps_stay_gaps():
     chart = number_charts.latency(HOUR, steps(latency=True), now=NOW)
 
