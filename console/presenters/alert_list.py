@@ -11,7 +11,7 @@ from django.urls import reverse
 from console import times
 from console.forms.search import address
 from console.presenters import alert_words
-from console.presenters.plain import count_of, duration, visible
+from console.presenters.plain import count_of, visible
 from jobs.alerts import reading, silences
 from jobs.alerts.reading import OpenAlert
 from jobs.core.words import AlertKind, AlertState, NotificationKind, NotificationState
@@ -215,7 +215,15 @@ def told_words(alert: Alert, told: Sequence[Notification], *, now: datetime) -> 
     """Say who was told that it fires, and when, or why not."""
     if alert.state == AlertState.PENDING:
         hold = alert.rule.hold_seconds
-        return f"It fires when that has lasted for {duration(hold)}." if hold else "It is about to fire."
+        if not hold:
+            return "It is about to fire."
+        due_at = alert.began_at + timedelta(seconds=hold)
+        if due_at <= now:
+            return (
+                "It has lasted long enough, and is told with what else begins: its rule fired or recovered"
+                " a moment ago."
+            )
+        return f"It fires at {times.clock(due_at, now=now)} if that lasts."
     if not told:
         return "Nobody was told."
     return " ".join(_told_one(each, now=now) for each in told)

@@ -20,6 +20,7 @@ from jobs.overview import Overview
 from jobs.queues.reading import QueueNow
 
 _NAME_LIMIT = 120
+_TEXT_LIMIT = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,12 @@ def _alert(alert: OpenAlert, told: str, deaths: list[int], *, now: datetime) -> 
         kind="alert",
         state="firing",
         headline=_visible(alert_list.headline(alert)),
-        second=_visible(" ".join(part for part in parts if part)),
+        second=_visible(" ".join(part for part in parts if part), limit=_TEXT_LIMIT),
         href=page,
         figure=alert.figure,
         unit=alert.unit,
-        since=alert.alert.fired_at or alert.since,
-        time_words="recovering" if alert.is_recovering else f"began at {since}",
+        since=alert.since,
+        time_words="recovering" if alert.is_recovering else f"since {since}",
         actions=[
             *(
                 []
@@ -159,5 +160,6 @@ def _fate(boot: BootNow) -> str:
     return f"{ran}; the broker gives {'it' if number == 1 and len(tasks) == 1 else 'them'} to another worker."
 
 
-def _visible(text: str) -> str:
-    return visible(text[:_NAME_LIMIT], keep="")
+def _visible(text: str, *, limit: int = _NAME_LIMIT) -> str:
+    shown = visible(text[:limit], keep="")
+    return f"{shown}…" if len(text) > limit else shown

@@ -69,7 +69,7 @@ def firing_count() -> int:
 def described(alert: Alert, *, silenced_until: datetime | None = None) -> OpenAlert:
     """Put an alert into words, from its row and its rule's alone; one that is resolved as it was at its peak."""
     rule, kind = alert.rule, KINDS[AlertKind(alert.rule.kind)]
-    value = alert.peak if alert.state == AlertState.RESOLVED else alert.details.get("shown", alert.value)
+    value = _value_of(alert)
     figure, unit = (
         ("", "") if value is None or kind.unit is Unit.WORKERS else alert_words.figure(kind.unit, value)
     )
@@ -87,6 +87,16 @@ def described(alert: Alert, *, silenced_until: datetime | None = None) -> OpenAl
         silenced_until=silenced_until,
         letters_query=letters_query_of(alert),
     )
+
+
+def _value_of(alert: Alert) -> float | None:
+    if alert.state == AlertState.RESOLVED:
+        return alert.peak
+    if alert.recovering_since is not None:
+        # The one that is judged: another beside its limit would say that it is not recovering.
+        return alert.value
+    shown: float | None = alert.details.get("shown", alert.value)
+    return shown
 
 
 def headline_of(alert: Alert, *, value: float | None) -> str:
@@ -121,7 +131,9 @@ def _sentence(alert: Alert) -> str:
         return (
             f"It fires when it has lasted for {held}." if alert.rule.hold_seconds else "It is about to fire."
         )
-    parts = [str(alert.details.get("sentence", ""))]
+    told = str(alert.details.get("sentence", ""))
+    # It was written for the mail: its figures and times are those of that moment.
+    parts = [f"When it fired: {told}" if told else ""]
     if alert.peak is not None and kind.unit is not Unit.WORKERS:
         parts.append(f"The highest was {alert_words.said(kind.unit, alert.peak)}.")
     return " ".join(part for part in parts if part)

@@ -82,12 +82,36 @@ def test_several_are_sorted_by_urgency_then_by_age():
 
 
 def test_a_pending_alert_says_that_nobody_is_told_yet():
-    make_alert(make_rule(AlertKind.QUEUE_DEPTH), state=AlertState.PENDING, fired_at=None, subject="critical")
+    rule = make_rule(AlertKind.QUEUE_DEPTH)
+    make_alert(
+        rule, state=AlertState.PENDING, fired_at=None, subject="critical", began_at=NOW - timedelta(minutes=1)
+    )
 
     text = page()
 
     assert "Nothing is firing. 1 is pending. 1 rule watches." in text
-    assert "Limit 10,000 messages. It fires when that has lasted for 5 min." in text
+    assert "Limit 10,000 messages. It fires at 03:16 if that lasts." in text
+
+
+def test_an_alert_that_is_held_back_is_not_said_to_fire_at_a_time_that_is_over():
+    rule = make_rule(AlertKind.QUEUE_DEPTH)
+    make_alert(rule, state=AlertState.PENDING, fired_at=None, began_at=NOW - timedelta(minutes=6))
+
+    text = page()
+
+    assert "It has lasted long enough, and is told with what else begins" in text
+    assert "if that lasts" not in text
+
+
+def test_an_alert_that_recovers_shows_the_value_it_is_judged_by():
+    rule = make_rule(AlertKind.LETTERS_GROWING, threshold=20.0)
+    make_alert(rule, value=18.8, details={"shown": 26.0}, recovering_since=NOW - timedelta(minutes=1))
+
+    text = page()
+
+    assert "recovering" in text
+    assert "19 a minute" in text
+    assert "26 a minute" not in text
 
 
 @pytest.mark.parametrize(
