@@ -363,6 +363,17 @@ def test_find_knows_ids_their_beginning_and_jobs(letters):
     assert search.find("card") == letters["card"]
 
 
+def test_find_takes_the_letter_of_the_only_job_whose_id_begins_so():
+    job = "9efa8f36-5db6-4a84-873e-36ce0f332975"
+    make_letter(task_id=job, died_at=minutes(5))
+    newest = make_letter(task_id=job, died_at=minutes(1))
+    other = make_letter(task_id="9efa8f37-5db6-4a84-873e-36ce0f332975")
+
+    assert search.find("9efa8f36") == newest
+    assert search.find("9efa8f37-5d") == other
+    assert search.find("9efa8f3") is None
+
+
 @pytest.mark.parametrize("text", ["", "  ", "nosuch", "\x00", "ffff\x00", "x" * 10_000, "zz", "abc"])
 def test_find_knows_nothing_else(letters, text):
     assert search.find(text) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from django.db.models import Q
@@ -17,6 +18,8 @@ ORDERS = ("-died", "died")
 # Columns that no list shows and that can make a row ten times as big.
 HEAVY_COLUMNS = ("arguments_text",)
 SIBLINGS_SHOWN = 50
+# Of one job there are rarely two letters; of more than this the second job is not looked for.
+_LETTERS_OF_JOBS = 50
 
 
 class CursorError(QueryError):
@@ -90,7 +93,7 @@ def page(query: Query, *, cursor: str | None = None, limit: int = 50, order: str
 
 
 def find(text: str) -> DeadLetter | None:
-    """Return the letter with this id, the only one whose id begins so, or the newest of this job.
+    """Return the letter with this id, the newest of this job, or the only one whose id or job's id begins so.
 
     The job may be one that replayed the letter: what a worker's log names.
     """
@@ -105,8 +108,21 @@ def find(text: str) -> DeadLetter | None:
     bounds = uuid_bounds(text)
     if bounds is None:
         return None
-    found = list(DeadLetter.objects.filter(uuid__range=bounds)[:2])
+    found = list(DeadLetter.objects.filter(uuid__range=bounds)[:2]) or _of_jobs(bounds)
     return found[0] if len(found) == 1 else None
+
+
+def _of_jobs(bounds: tuple[uuid.UUID, uuid.UUID]) -> list[DeadLetter]:
+    """Return the letters, two at most, of the newest jobs whose ids lie in these bounds.
+
+    A range, and not LIKE: ids of one shape have the same order in every collation, and the index is used.
+    """
+    first, last = map(str, bounds)
+    rows = DeadLetter.objects.filter(task_id__range=(first, last)).order_by("task_id", "-died_at")
+    of_job: dict[str, DeadLetter] = {}
+    for letter in rows[:_LETTERS_OF_JOBS]:
+        of_job.setdefault(letter.task_id, letter)
+    return list(of_job.values())[:2]
 
 
 def neighbours(letter: DeadLetter, query: Query) -> Neighbours:
