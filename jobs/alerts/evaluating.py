@@ -6,18 +6,20 @@ crash, continue from the same state: nobody fires twice.
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Max, Q
 
 from jobs.alerts import measuring, silences, telling
 from jobs.alerts.measuring import Measured, Measurement
 from jobs.core.alerts import KINDS, Limits, Standing, Subject, Transition, judge
+from jobs.core.cleaning import clean_line
 from jobs.core.words import AlertKind, AlertState, NotificationKind
 from jobs.models import Alert, AlertRule
 
@@ -31,6 +33,9 @@ COVERED = frozenset({AlertKind.GROUP_FAILING, AlertKind.FAILURE_RATE})
 TROUBLE_LENGTH = 500
 # By so much the clocks of two machines may differ.
 CLOCK_TOLERANCE = timedelta(minutes=5)
+# Of one rule at a time.
+MOST_SUBJECTS = 100
+JUDGED_NOT = "It could not be judged: "
 _FIELDS = (
     *("state", "lead", "began_at", "fired_at", "recovering_since", "resolved_at", "value", "peak", "before"),
     *("measured_at", "details", "reminders", "told_at"),
@@ -59,6 +64,8 @@ class _Changes:
     reminded: list[Alert] = field(default_factory=list)
     resolved: list[Alert] = field(default_factory=list)
     forgotten: list[Alert] = field(default_factory=list)
+    # Subjects that are not watched, since there are too many.
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +117,30 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
     ended = _ended(rules, now=now)
     silenced = silences.until_by_rule(now=now)
     total = Evaluated(rules=len(rules))
+    troubles = {rule.pk: measured[rule.pk].trouble for rule in rules}
     growing: list[AlertRule] = []
     # Growth first, since it covers what others fire for.
     for rule in sorted(rules, key=lambda each: (each.kind != AlertKind.LETTERS_GROWING, each.pk)):
-        until = silences.silenced_until(rule.pk, silenced)
-        changes = _judge_rule(rule, by_rule[rule.pk], measured[rule.pk], ended, now=now)
-        _write(changes, by_rule[rule.pk], _KeptBack(until, _covering(rule, growing)), now=now)
+        kept_back = _KeptBack(silences.silenced_until(rule.pk, silenced), _covering(rule, growing))
+        try:
+            changes = _judge_rule(rule, by_rule[rule.pk], measured[rule.pk], ended, now=now)
+            if changes.changed or changes.forgotten:
+                with transaction.atomic():
+                    _write(changes, by_rule[rule.pk], kept_back, now=now)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            # One rule that cannot be judged or told of must not keep the others from firing.
+            troubles[rule.pk] = clean_line(
+                f"{JUDGED_NOT}{type(error).__name__}: {error}", limit=TROUBLE_LENGTH
+            )
+            if not rule.trouble.startswith(JUDGED_NOT):
+                logger.exception("alert rule %s (%s) cannot be judged", rule.pk, rule.kind)
+            continue
+        if changes.left_out:
+            troubles[rule.pk] = (
+                f"{changes.left_out:,} more are not watched: {MOST_SUBJECTS} of it are open at most."
+            )
         if rule.kind == AlertKind.LETTERS_GROWING and any(
             alert.state == AlertState.FIRING for alert in changes.changed
         ):
@@ -125,7 +150,7 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
         total.reminded += len(changes.reminded)
         total.resolved += len(changes.resolved)
         total.forgotten += len(changes.forgotten)
-    _note_evaluation(rules, measured, now=now)
+    _note_evaluation(rules, troubles, now=now)
     return total
 
 
@@ -198,7 +223,8 @@ def _judge_rule(
     limits, changes = limits_of(rule), _Changes()
     by_subject = {alert.subject: alert for alert in open_alerts}
     quiet_until = _quiet_until(rule, by_subject.values(), now=now)
-    for subject in sorted({*measured.by_subject, *by_subject}):
+    begun, changes.left_out = _worst(measured, by_subject, limits, room=MOST_SUBJECTS - len(by_subject))
+    for subject in sorted({*begun, *by_subject}):
         alert, measurement = by_subject.get(subject), measured.of(subject)
         standing = standing_of(alert, resolved_at=ended.get((rule.pk, subject)))
         verdict = judge(limits, standing, measurement.value, now=now, quiet_until=quiet_until)
@@ -220,6 +246,20 @@ def _judge_rule(
             if transition in verdict.transitions:
                 changed.append(alert)
     return changes
+
+
+def _worst(measured: Measured, known: Container[str], limits: Limits, *, room: int) -> tuple[list[str], int]:
+    """Return the subjects that may begin, the highest first, and how many there is no room for.
+
+    Anybody can name queues, workers and failures: each would be an alert, and one mail would name them all.
+    """
+    found = [
+        (-value, subject)
+        for subject, measurement in measured.by_subject.items()
+        if subject not in known and (value := measurement.value) is not None and value > limits.threshold
+    ]
+    room = max(room, 0)
+    return [subject for _, subject in heapq.nsmallest(room, found)], max(0, len(found) - room)
 
 
 def _quiet_until(rule: AlertRule, open_alerts: Iterable[Alert], *, now: datetime) -> datetime | None:
@@ -348,10 +388,10 @@ def _lead_id(alert: Alert) -> int:
     return alert.lead_id or alert.pk
 
 
-def _note_evaluation(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, now: datetime) -> None:
+def _note_evaluation(rules: Sequence[AlertRule], troubles: Mapping[int, str], *, now: datetime) -> None:
     """Write when the rules were judged, in one statement, and of each its trouble when that has changed."""
     AlertRule.objects.filter(pk__in=[rule.pk for rule in rules]).update(evaluated_at=now)
     for rule in rules:
-        trouble = measured[rule.pk].trouble[:TROUBLE_LENGTH]
+        trouble = troubles[rule.pk][:TROUBLE_LENGTH]
         if trouble != rule.trouble:
             AlertRule.objects.filter(pk=rule.pk).update(trouble=trouble)
