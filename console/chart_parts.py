@@ -22,6 +22,8 @@ HEIGHT = 200
 _NEAR = 2.5
 # Of text of 11 px.
 _LABEL_HEIGHT = 13.0
+# How far above the plot the middle of a name can be without being cut.
+_LABEL_ROOM = 2.0
 # In a narrower band, as a share of the axis, the words would stand beside it.
 _BAND_SHARE = 0.07
 
@@ -252,10 +254,9 @@ def end_labels(
     ends.reverse()
     ends.sort(key=lambda each: each[0])
     placed: list[Figure] = []
-    below = -_LABEL_HEIGHT
-    for wanted, (number, value), line in ends:
-        at = max(wanted, below + _LABEL_HEIGHT)
-        below = at
+    for (wanted, (number, value), line), at in zip(
+        ends, _apart([wanted for wanted, *_ in ends], most=height + _LABEL_ROOM), strict=True
+    ):
         placed.append(
             {
                 "x": x_of(window, number),
@@ -272,6 +273,17 @@ def end_labels(
                 "font": {"size": 11, "color": "@ink", "weight": 600},
             }
         )
+    return placed
+
+
+def _apart(wanted: Sequence[float], *, most: float) -> list[float]:
+    """Return where names stand, from below: a line apart, and none above ``most`` while there is room below."""
+    placed: list[float] = []
+    for at in wanted:
+        placed.append(max(at, placed[-1] + _LABEL_HEIGHT) if placed else max(at, 0.0))
+    for index in reversed(range(len(placed))):
+        most_here = most - (len(placed) - 1 - index) * _LABEL_HEIGHT
+        placed[index] = min(placed[index], most_here)
     return placed
 
 

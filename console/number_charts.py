@@ -81,7 +81,8 @@ def throughput(
                 "x": [x_of(window, step) for step in range(begin, end)],
                 "y": [_short(value) for value in values[begin:end]],
                 "stackgroup": f"s{number}",
-                "line": {"width": 1.75, "color": colour},
+                # Of what did not happen nothing is drawn: its line would lie on that of the next, in its colour.
+                "line": {"width": 1.75 if any(values[begin:end]) else 0, "color": colour},
                 "marker": {"size": 4, "color": colour},
                 "fillcolor": f"{colour}/{opacity}",
                 "hovertemplate": "%{y:,.3~g} /min",

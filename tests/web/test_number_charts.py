@@ -156,6 +156,27 @@ def test_names_at_the_end_do_not_stand_on_each_other():
     assert all(above - below >= 12.9 for below, above in itertools.pairwise(pixels))
 
 
+def test_names_at_the_top_of_the_plot_are_not_cut():
+    found = [figures(number, latency=5.8) for number in range(60)]
+
+    chart = number_charts.latency(HOUR, found, now=NOW)
+
+    scale = chart.figure["layout"]["yaxis"]["range"][1]
+    pixels = [label["y"] / scale * 172 + label["yshift"] for label in chart.figure["layout"]["annotations"]]
+    assert max(pixels) <= 174
+    assert all(above - below >= 12.9 for below, above in itertools.pairwise(sorted(pixels)))
+
+
+def test_what_did_not_happen_has_no_line_on_top_of_what_did():
+    chart = number_charts.throughput(HOUR, [Figures(done=200) for _ in range(60)], now=NOW)
+
+    assert {trace["name"]: trace["line"]["width"] for trace in lines(chart)} == {
+        "Done": 1.75,
+        "Retried": 0,
+        "Died": 0,
+    }
+
+
 @pytest.mark.parametrize(
     ("seconds", "unit", "tick"),
     [
