@@ -27,6 +27,8 @@ VIOLATIONS = [
     ("the core is pure", "jobs/core/violation.py", "import time"),
     ("the core is pure", "jobs/core/violation.py", "import jobs.models"),
     ("the tables know no service", "jobs/models/violation.py", "import jobs.search"),
+    ("alerts read queues", "jobs/metrics/violation.py", "import jobs.queues.reading"),
+    ("alerts read queues", "jobs/queues/violation.py", "import jobs.alerts.reading"),
     ("Celery is imported by", "jobs/violation.py", "import celery"),
     ("Celery is imported by", "console/violation.py", "from celery import Celery"),
     ("pages and forms ask", "console/views/violation.py", "import jobs.broker"),

@@ -12,8 +12,8 @@ from django.utils import timezone
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from jobs import exposition
 from jobs.core.words import AlertKind, AlertState, OutboxState, Severity
-from jobs.metrics import exposition
 from jobs.models import Alert, AlertRule, Lease
 from tests.factories import make_letter
 from tests.metrics_rows import make_boot, make_rollup, make_run, make_sample, running_job

@@ -12,9 +12,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from console import permissions
-from jobs import health
+from jobs import exposition, health
 from jobs.health import Check
-from jobs.metrics import exposition
 
 _READY_KEY = "console.readyz"
 # A probe a second of each of many balancers costs no more than this.

@@ -9,12 +9,13 @@ import pytest
 from django.db import connection
 from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 
+from jobs import exposition
 from jobs.core.run_query import parse
 from jobs.core.words import RunOutcome
 from jobs.errors import QueryError
-from jobs.metrics import exposition, job_life, names, runs
-from jobs.metrics.queue_report import queue_report
+from jobs.metrics import job_life, names, runs
 from jobs.models import Run
+from jobs.queue_report import queue_report
 from tests.factories import NOW, make_letter
 from tests.metrics_rows import make_rollup, make_run, make_sample
 from tests.web.outbox_rows import make_message

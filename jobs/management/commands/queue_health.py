@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from jobs.core.cleaning import clean_line
 from jobs.management.printing import escape_unknown
-from jobs.metrics.queue_report import LOOK_BACK, PERCENTILE, QueueHealth, QueueReport, queue_report
+from jobs.queue_report import LOOK_BACK, PERCENTILE, QueueHealth, QueueReport, queue_report
 
 UNKNOWN = 2
 _COLUMNS = ("queue", "waiting", "oldest", "consumers", f"latency p{PERCENTILE}", "attempts", "failed")

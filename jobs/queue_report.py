@@ -11,8 +11,8 @@ from jobs.alerts import reading as alerts
 from jobs.alerts.reading import OpenAlert
 from jobs.core.windows import Window
 from jobs.core.words import AlertKind, LetterState
+from jobs.exposition import collector_lag
 from jobs.metrics import reading, workers
-from jobs.metrics.exposition import collector_lag
 from jobs.metrics.figures import Figures
 from jobs.models import DeadLetter
 from jobs.outbox import service as outbox
