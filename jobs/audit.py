@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from jobs.core.cleaning import clean_name
 from jobs.models import AuditEntry, DeadLetter, FailureGroup, Operation
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Actor:
     def __str__(self) -> str:
         """Return the name, or the user's full name or login."""
         if self.name:
-            return self.name[:255]
+            # A command line may have bytes that are no text.
+            return clean_name(self.name)
         if self.user is None:
             return "somebody unknown"
         full_name = getattr(self.user, "get_full_name", str)()

@@ -33,6 +33,12 @@ def test_a_deployment_is_marked_now_and_audited(capsys):
     assert entry.text == "marked the deployment 5f2c1e9 at 2026-11-12 03:12:00 UTC"
 
 
+def test_who_deployed_may_be_bytes_that_are_no_text():
+    call_command("mark_deploy", "5f2c1e9", "--actor", "ci\udcff")
+
+    assert AuditEntry.objects.get().actor == "ci\ufffd (command)"
+
+
 @pytest.mark.parametrize(
     ("text", "at"),
     [
@@ -52,6 +58,10 @@ def test_a_deployment_may_be_marked_afterwards(text, at):
     [
         (["  "], "needs a name"),
         (["x" * 101], "101 characters and may have 100"),
+        (["\udcff"], "no line of printable text"),
+        (["a\x00b"], "no line of printable text"),
+        (["v2\nv3"], "no line of printable text"),
+        (["v2", "--at", "9999-12-31T23:59-14:00"], "cannot be read"),
         (["v2", "--at", "yesterday"], "'yesterday' cannot be read. Write it as 2026-11-12T02:38Z"),
         (["v2", "--at", "2026-11-31T10:00Z"], "cannot be read"),
         (["v2", "--at", "2026-11-12T04:00Z"], "04:00:00 UTC lies ahead"),

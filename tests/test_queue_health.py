@@ -142,6 +142,11 @@ def test_a_queue_that_nobody_has_heard_of_is_unknown(watched):
     assert found["unknown"] == ["No queue of the name nope was measured, and no worker took a job from one."]
 
 
+@pytest.mark.parametrize("name", ["\udcff", "a\x00b", "x" * 1_000])
+def test_a_name_that_no_queue_has_is_unknown_whatever_its_bytes(watched, name):
+    assert ask("--queue", name)[0] == 2
+
+
 def test_without_runops_nothing_can_be_known_and_each_reason_is_said(db):
     status, found = ask_json()
 

@@ -88,12 +88,14 @@ def between(start: datetime, end: datetime, *, now: datetime) -> Window:
     """Return the window of a range of one's own, widened to whole steps and to LEAST.
 
     Raises:
-        ValueError: when it ends before it begins, lies ahead, or is longer than MOST; says which.
+        ValueError: when it ends before it begins, lies ahead or too far back, or is longer than MOST; says which.
     """
     if end <= start:
         raise ValueError("The range ends before it begins.")
     if start >= now:
         raise ValueError("The range lies in the future.")
+    if now - end > MOST:
+        raise ValueError(f"The range ends more than {MOST.days} days ago, and older numbers are not kept.")
     if end - start > MOST:
         raise ValueError(f"The range is longer than {MOST.days} days, and older numbers are not kept.")
     length = max(end - start, LEAST).total_seconds()

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from jobs import audit
 from jobs.audit import Actor
+from jobs.core.cleaning import clean_name
 from jobs.core.windows import Window
 from jobs.errors import DeployRefused
 from jobs.models import Deploy
@@ -22,7 +23,7 @@ def mark_deploy(name: str, *, at: datetime, actor: Actor, now: datetime) -> Depl
     """Keep a deployment and write it into the audit, in one transaction.
 
     Raises:
-        DeployRefused: when the name is empty or too long, or the time lies ahead; says what to do.
+        DeployRefused: when the name is empty, too long or no line of text, or the time lies ahead; says what to do.
     """
     name = name.strip()
     if not name:
@@ -31,6 +32,8 @@ def mark_deploy(name: str, *, at: datetime, actor: Actor, now: datetime) -> Depl
         raise DeployRefused(
             f"The name has {len(name):,} characters and may have {NAME_LENGTH}. Use the version or the short hash."
         )
+    if clean_name(name) != name:
+        raise DeployRefused("The name is no line of printable text. Use the version or the short hash.")
     if at > now + _AHEAD:
         raise DeployRefused(
             f"The time {at:%Y-%m-%d %H:%M:%S} UTC lies ahead. Mark a deployment when it is done, or leave --at out."

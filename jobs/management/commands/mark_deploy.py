@@ -50,11 +50,11 @@ class Command(BaseCommand):
 def _moment(text: str) -> datetime:
     try:
         found = parse_datetime(text.strip())
-    except ValueError:
-        found = None
-    if found is None:
-        raise CommandError(f"The time {text[:40]!r} cannot be read. Write it as 2026-11-12T02:38Z.")
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        if found is not None:
+            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass  # said below
+    raise CommandError(f"The time {text[:40]!r} cannot be read. Write it as 2026-11-12T02:38Z.")
 
 
 def _login() -> str:

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
 
-from jobs.core.cleaning import clean_line
+from jobs.core.cleaning import clean_line, clean_name
 from jobs.management.printing import escape_unknown
 from jobs.queue_report import LOOK_BACK, PERCENTILE, QueueHealth, QueueReport, queue_report
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         """Read, print, and set the exit status."""
         escape_unknown()
         try:
-            report = queue_report(queue=queue.strip(), now=timezone.now())
+            report = queue_report(queue=clean_name(queue.strip()), now=timezone.now())
         except (DatabaseError, InterfaceError) as error:
             self._print_unreachable(error, is_json=is_json)
             raise SystemExit(UNKNOWN) from None
