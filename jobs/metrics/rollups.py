@@ -23,7 +23,7 @@ from jobs.models import Rollup
 # A worker's clock that is further ahead is wrong.
 CLOCK_TOLERANCE_SECONDS = 300
 # Of which a day tells apart. Names that somebody makes up, one for each job, would fill the disk for two years.
-MOST_TASKS = 5_000
+MOST_TASKS = MOST_QUEUES = 5_000
 # PostgreSQL plans and binds longer statements slower, SQLite takes 32,766 values.
 ROWS_A_STATEMENT = 1_000
 
@@ -85,41 +85,57 @@ def minute_of(seconds: float, *, now: datetime) -> int:
     return int(seconds // 60) * 60
 
 
-def tasks_of_today(*, now: datetime) -> set[str]:
-    """Return the tasks that have a rollup of this day, MOST_TASKS at most. One query."""
-    rows = Rollup.objects.filter(
-        level=RollupLevel.DAY,
-        scope=RollupScope.TASK,
-        starts_at=now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0),
-    )
-    return set(rows.values_list("task", flat=True)[:MOST_TASKS])
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The tasks and queues that have rollups today: at most MOST_TASKS and MOST_QUEUES are told apart."""
+
+    tasks: frozenset[str] = frozenset()
+    queues: frozenset[str] = frozenset()
+
+
+def named_today(*, now: datetime) -> Named:
+    """Return which names have a rollup of this day. Two queries."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    rows = Rollup.objects.filter(level=RollupLevel.DAY, starts_at=today)
+    tasks = rows.filter(scope=RollupScope.TASK).values_list("task", flat=True)[:MOST_TASKS]
+    queues = rows.filter(scope=RollupScope.QUEUE).values_list("queue", flat=True)[:MOST_QUEUES]
+    return Named(frozenset(tasks), frozenset(queues))
+
+
+class _Names:
+    """Cleans names, and tells at most so many apart: further ones are ""."""
+
+    def __init__(self, known: Iterable[str], most: int) -> None:
+        self._known, self._most = set(known), most
+        self._cleaned: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        cleaned = self._cleaned.get(name)
+        if cleaned is None:
+            cleaned = clean_name(name)
+            if len(self._known) < self._most:
+                self._known.add(cleaned)
+            elif cleaned not in self._known:
+                cleaned = ""
+            self._cleaned[name] = cleaned
+        return cleaned
 
 
 def add_up(
-    cells: Iterable[Cell], alive: Iterable[int], *, now: datetime, tasks: set[str] | None = None
+    cells: Iterable[Cell], alive: Iterable[int], *, now: datetime, named: Named = Named()
 ) -> dict[Key, Sums]:
     """Return what each rollup gets of these cells; levels that are not kept at that age get nothing.
 
-    ``tasks`` have rollups today; once they are MOST_TASKS, further ones are counted together under "".
+    Of tasks and queues beyond those that ``named`` has room for each kind is counted together, under "".
 
     ``alive`` are minutes, as ``minute_of`` returns them, in which a worker reported: they have a row of
     scope "all" even when nothing happened.
     """
     # The cells are many more than the rollups of a minute: those first, and everything else out of them.
-    tasks = set() if tasks is None else set(tasks)
-    names: dict[str, str] = {}
+    task_of, queue_of = _Names(named.tasks, MOST_TASKS), _Names(named.queues, MOST_QUEUES)
     told: dict[tuple[int, str, str], list[Cell]] = {}
     for cell in cells:
-        for name in (cell.task, cell.queue):
-            if name not in names:
-                names[name] = clean_name(name)
-        task = names[cell.task]
-        if task not in tasks:
-            if len(tasks) < MOST_TASKS:
-                tasks.add(task)
-            else:
-                task = ""
-        key = (minute_of(cell.minute, now=now), task, names[cell.queue])
+        key = (minute_of(cell.minute, now=now), task_of(cell.task), queue_of(cell.queue))
         told.setdefault(key, []).append(cell)
     minutes: dict[tuple[RollupScope, int, str, str], list[Sums]] = {}
     for (minute, task, queue), together in told.items():

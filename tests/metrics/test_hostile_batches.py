@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.metrics import lost
+from jobs.metrics import lost, rollups
 from jobs.metrics.collecting import RunsCollector
 from jobs.metrics.storing import store
-from jobs.models import DeadLetter, Run, WorkerBoot
+from jobs.models import DeadLetter, Rollup, Run, WorkerBoot
 from tests.metrics.batches import NOW, ListInbox, make_batch, make_run, make_running, taken
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_database")]
@@ -103,3 +103,14 @@ def test_what_unpacks_to_much_more_is_not_kept_together():
     sizes = [len(together) for together in RunsCollector(ListInbox())._read(taken(*huge))]
 
     assert sizes == [2, 1]
+
+
+def test_queues_beyond_what_a_day_tells_apart_are_counted_together(monkeypatch):
+    monkeypatch.setattr(rollups, "MOST_QUEUES", 3)
+    store([make_batch([make_run(queue=f"q{n}") for n in (1, 2)])], now=NOW)
+
+    store([make_batch([make_run(queue=f"q{n}") for n in (1, 3, 4, 5)], sequence=2)], now=NOW)
+
+    rows = Rollup.objects.filter(level="day", scope="queue").order_by("queue")
+    assert [(row.queue, row.done) for row in rows] == [("", 2), ("q1", 2), ("q2", 1), ("q3", 1)]
+    assert Rollup.objects.get(level="day", scope="task").done == 6
