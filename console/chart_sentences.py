@@ -113,12 +113,16 @@ def of_rate(
 def of_depth(
     window: Window, series: Mapping[str, Sequence[float | None]], rest: Sequence[str], *, now: datetime
 ) -> str:
-    first, last = _ends(series)
-    if last is None:
+    columns = _sums(series)
+    if not columns:
         return ""
+    (first_step, first), (last_step, last) = columns[0], columns[-1]
     text = f"{last:,.0f} waiting {'now' if _is_now(window, series, now=now) else 'at last'}"
-    if first is not None:
-        text += f", {first:,.0f} {span_words(window)} ago" if window.name else f", {first:,.0f} at first"
+    if first_step < last_step:
+        # Of the time before the first count nothing is known.
+        begins = first_step <= 1
+        ago = f"{span_words(window)} ago" if begins else _at(window, first_step, now=now)
+        text += f", {first:,.0f} {ago if window.name else 'at first'}"
     if len(rest) == 1:
         newest = next((value for value in reversed(series[rest[0]]) if value is not None), 0)
         return f"{text}. {plot_text(rest[0], 40, escape=False)} holds {newest:,.0f} and is not drawn."
@@ -141,7 +145,11 @@ def of_oldest(
     queue = max(newest, key=lambda each: newest[each])
     if not newest[queue]:
         return "Nothing waits." if is_now else "At last nothing waited."
-    when = "The oldest now waits" if is_now else "At last the oldest waited"
+    if is_now and window.step_seconds > 300:
+        # The greatest age of the step, which may be over.
+        when = f"In the last {times.span(window.step_seconds)} the oldest waited"
+    else:
+        when = "The oldest now waits" if is_now else "At last the oldest waited"
     return f"{when} on {plot_text(queue, 40, escape=False)}, for {words.seconds(newest[queue])}."
 
 
@@ -166,7 +174,9 @@ def of_dead(
     parts = []
     if known:
         parts.append(
-            f"{known[-1]:,} all the time"
+            f"{known[-1]:,} dead letter{'' if known[-1] == 1 else 's'}"
+            if len(known) == 1
+            else f"{known[-1]:,} all the time"
             if known[0] == known[-1] == max(known)
             else f"From {known[0]:,} to {known[-1]:,}"
         )
@@ -181,13 +191,12 @@ def of_dead(
     return "".join(f"{part}. " for part in parts).strip()
 
 
-def _ends(series: Mapping[str, Sequence[float | None]]) -> tuple[float | None, float | None]:
-    """Return the sums of all queues in the first and the last step in which any is known."""
+def _sums(series: Mapping[str, Sequence[float | None]]) -> list[tuple[int, float]]:
+    """Return the steps in which any queue is known, and the sums of all."""
     columns = [
         [value for value in column if value is not None] for column in zip(*series.values(), strict=True)
     ]
-    known = [sum(column) for column in columns if column]
-    return (known[0], known[-1]) if known else (None, None)
+    return [(number, sum(column)) for number, column in enumerate(columns) if column]
 
 
 def _moved(is_rise: bool) -> str:

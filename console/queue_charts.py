@@ -41,10 +41,7 @@ def depth(
     """Draw how many messages wait on the fullest queues."""
     return _queues(
         window,
-        {
-            queue: [None if point is None else point.ready for point in points]
-            for queue, points in series.items()
-        },
+        {queue: [*depths(points)] for queue, points in series.items()},
         name="depth",
         title="Queue depth",
         markers=markers,
@@ -65,18 +62,7 @@ def oldest_age(
     """Draw how long the oldest message has waited, of the queues where it is longest."""
     return _queues(
         window,
-        {
-            queue: [
-                # Nothing waits: the oldest has waited for no time.
-                None
-                if point is None
-                else 0.0
-                if point.oldest_age_seconds is None and not point.ready and point.ready is not None
-                else point.oldest_age_seconds
-                for point in points
-            ]
-            for queue, points in series.items()
-        },
+        {queue: _ages(points) for queue, points in series.items()},
         name="oldest",
         title="Oldest message",
         markers=markers,
@@ -84,6 +70,36 @@ def oldest_age(
         is_duration=True,
         now=now,
     )
+
+
+def depths(points: Sequence[DepthPoint | None]) -> list[int | None]:
+    """Return the most that waited in each step, so that no peak is lost in a long one; in the newest what waits at its end."""
+    newest = _newest(points)
+    return [
+        None
+        if point is None
+        else point.ready
+        if number == newest or point.ready is None or point.ready_max is None
+        else max(point.ready, point.ready_max)
+        for number, point in enumerate(points)
+    ]
+
+
+def _ages(points: Sequence[DepthPoint | None]) -> list[float | None]:
+    """Return the greatest age in each step. Where nothing waits, the oldest has waited for no time."""
+    newest = _newest(points)
+    return [
+        None
+        if point is None
+        else 0.0
+        if point.ready == 0 and (number == newest or point.oldest_age_seconds is None)
+        else point.oldest_age_seconds
+        for number, point in enumerate(points)
+    ]
+
+
+def _newest(points: Sequence[DepthPoint | None]) -> int:
+    return max((number for number, point in enumerate(points) if point is not None), default=-1)
 
 
 def _queues(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from console import addresses
+from console import addresses, queue_charts
 from console.presenters import figures as words
 from console.presenters.queue_list import is_worse, state_of, why_unknown
 from jobs.core.query import quote
@@ -117,7 +117,7 @@ def _queue(table: Table, name: str, now: QueueNow | None) -> QueueLine:
         state=state_of(now),
         why_unknown=why_unknown(now),
         change=_change(now if is_known else None, depths),
-        depths=depths,
+        depths=queue_charts.depths(points),
         oldest=words.optional(now.oldest_age_seconds if is_known and now else None, words.seconds),
         most_consumers=_more_consumers(now if is_known else None, points),
         received=_a_minute(figures, "received", table.minutes),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from console import addresses
+from console import addresses, queue_charts
 from console.presenters import figures
 from console.presenters.plain import count_of, visible
 from jobs.core.query import quote
@@ -220,7 +220,7 @@ def _row(
         figures=numbers,
         grown=grown,
         grown_words=grown_words,
-        depths=levels,
+        depths=queue_charts.depths(depths),
         received=figures.optional(figures.rate(numbers.received, minutes), figures.a_minute),
         done=figures.optional(figures.rate(numbers.done, minutes), figures.a_minute),
         failure_rate=figures.optional(numbers.failure_rate, figures.share),

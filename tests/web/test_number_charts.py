@@ -225,6 +225,28 @@ def test_of_many_queues_the_fullest_are_drawn_and_the_others_are_counted():
     assert chart.sentence == "360 waiting now, 360 an hour ago. 4 queues that hold less are not drawn."
 
 
+def test_a_peak_within_a_long_step_is_drawn_and_what_waits_now_is_the_end():
+    window = windows.named("24h", now=NOW)
+    found: list[DepthPoint | None] = [DepthPoint(0, 0, None, 1)] * (len(window.steps) - 1)
+    found[40] = DepthPoint(0, 4_000, 900.0, 1)
+    series = {"critical": [*found, DepthPoint(0, 25, 200.0, 1)]}
+
+    depth = number_charts.depth(window, series, now=NOW)
+    oldest = number_charts.oldest_age(window, series, now=NOW)
+
+    assert max(int(row[1][0].replace(",", "")) for row in depth.rows) == 4_000
+    assert depth.sentence == "0 waiting now, 0 24 hours ago."
+    assert oldest.sentence == "Nothing waits."
+
+
+def test_what_was_not_counted_an_hour_ago_is_not_told_of_then():
+    depth = number_charts.depth(HOUR, {"critical": points([None] * 40 + [0] * 10 + [65] * 10)}, now=NOW)
+    once = number_charts.depth(HOUR, {"critical": points([None] * 59 + [65])}, now=NOW)
+
+    assert depth.sentence == "65 waiting now, 0 at 02:53."
+    assert once.sentence == "65 waiting now."
+
+
 def test_what_was_counted_last_long_ago_is_not_now():
     series = {"critical": points([5] * 30 + [None] * 30)}
 
