@@ -29,7 +29,9 @@ _OF_ATTEMPTS: dict[AlertKind, tuple[str, str]] = {
     AlertKind.LETTERS_GROWING: ("Jobs that died", "a minute"),
     AlertKind.LATENCY: ("Latency", "from publish to start"),
     AlertKind.FAILURE_RATE: ("Failure rate", "% of finished jobs that died"),
+    AlertKind.RETRY_RATE: ("Retries", "% of attempts that are to be tried again"),
 }
+_COLOURS = {AlertKind.LATENCY: "@c-p95", AlertKind.RETRY_RATE: "@c-retried"}
 
 
 def chart(alert: Alert, *, window: Window | None = None, now: datetime) -> NumberChart | None:
@@ -79,7 +81,7 @@ def _of_attempts(alert: Alert, kind: AlertKind, window: Window, *, now: datetime
         say=_say(alert),
         is_duration=kind is AlertKind.LATENCY,
         limit=rule.threshold,
-        colour="@c-p95" if kind is AlertKind.LATENCY else "@c-dead",
+        colour=_COLOURS.get(kind, "@c-dead"),
         markers=_markers(window),
         now=now,
     )
@@ -100,7 +102,10 @@ def _values(
             histograms.percentile(each.latency, percentile) if each is not None and each.latency else None
             for each in figures
         ]
-    rates = [None if each is None else each.failure_rate for each in figures]
+    is_retries = kind is AlertKind.RETRY_RATE
+    rates = [
+        None if each is None else each.retry_rate if is_retries else each.failure_rate for each in figures
+    ]
     return [None if rate is None else rate * 100 for rate in rates]
 
 

@@ -159,7 +159,7 @@ def _runtime_tile(numbers: Figures, before: Figures) -> Tile:
 
 
 def _retries_tile(numbers: Figures, before: Figures) -> Tile:
-    share, old = _retried_share(numbers), _retried_share(before)
+    share, old = numbers.retry_rate, before.retry_rate
     figure, unit = figures.split(figures.optional(share, figures.share))
     return Tile(
         "Retried",
@@ -169,10 +169,6 @@ def _retries_tile(numbers: Figures, before: Figures) -> Tile:
         f"{numbers.retried:,} of {count_of(numbers.attempts, 'attempt')}" if numbers.attempts else "",
         why="" if share is not None else "Nothing ran in this time.",
     )
-
-
-def _retried_share(numbers: Figures) -> float | None:
-    return numbers.retried / numbers.attempts if numbers.attempts else None
 
 
 def _known(name: str) -> Known:

@@ -15,6 +15,11 @@ def letters(query: str) -> str:
     return _page("dead-letters/", f"q={quote(query, safe=':, ').replace(' ', '+')}")
 
 
+def jobs(query: str) -> str:
+    """Return the address of the attempts that a search finds."""
+    return _page("jobs/", f"q={quote(query, safe=':, ').replace(' ', '+')}")
+
+
 def alert(alert_id: int) -> str:
     """Return the address of an alert."""
     return _page(f"alerts/{alert_id}/")

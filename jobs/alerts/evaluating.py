@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 # told of one: an outage of ten queues is two mails, not ten.
 COLLECT = timedelta(minutes=5)
 # What these fire for while dead letters grow is told by that alert already: one outage, one mail.
-COVERED = frozenset({AlertKind.GROUP_FAILING, AlertKind.FAILURE_RATE})
+COVERED = frozenset({AlertKind.GROUP_FAILING, AlertKind.FAILURE_RATE, AlertKind.RETRY_RATE})
 TROUBLE_LENGTH = 500
 # By so much the clocks of two machines may differ.
 CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -83,7 +83,7 @@ class _KeptBack:
 
     @property
     def at_begin(self) -> str:
-        covered = f"Not sent: “{self.covered_by}” tells of the same dead letters." if self.covered_by else ""
+        covered = f"Not sent: “{self.covered_by}” tells of the same jobs." if self.covered_by else ""
         return self.by_silence or covered
 
 

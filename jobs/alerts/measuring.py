@@ -247,6 +247,14 @@ def _failure_rate(rule: AlertRule, facts: Facts) -> Measured:
     return unknown(NONE_ENDED) if rate is None else _one(Measurement(rate * 100))
 
 
+def _retry_rate(rule: AlertRule, facts: Facts) -> Measured:
+    figures = facts.figures(rule)
+    if trouble := _too_few(figures.attempts, rule):
+        return unknown(trouble)
+    rate = figures.retry_rate
+    return unknown(NONE_ENDED) if rate is None else _one(Measurement(rate * 100))
+
+
 def _too_few(ended: int, rule: AlertRule) -> str:
     if ended >= rule.minimum_attempts:
         return ""
@@ -303,6 +311,7 @@ MEASURES: dict[AlertKind, Callable[[AlertRule, Facts], Measured]] = {
     AlertKind.OLDEST_AGE: _of_queues(_age),
     AlertKind.LATENCY: _latency,
     AlertKind.FAILURE_RATE: _failure_rate,
+    AlertKind.RETRY_RATE: _retry_rate,
     AlertKind.NO_CONSUMER: _of_queues(_unconsumed),
     AlertKind.NOTHING_RECEIVED: _nothing_received,
     AlertKind.WORKER_LOST: _worker_lost,

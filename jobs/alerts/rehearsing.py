@@ -80,9 +80,20 @@ def _growth(rule: AlertRule, figures: Sequence[Figures | None]) -> list[float | 
 def _failing(rule: AlertRule, figures: Sequence[Figures | None]) -> list[float | None]:
     dead = _rolled([None if each is None else each.dead for each in figures], rule.window_minutes)
     finished = _rolled([None if each is None else each.finished for each in figures], rule.window_minutes)
+    return _shares(rule, dead, finished)
+
+
+def _retried(rule: AlertRule, figures: Sequence[Figures | None]) -> list[float | None]:
+    retried = _rolled([None if each is None else each.retried for each in figures], rule.window_minutes)
+    attempts = _rolled([None if each is None else each.attempts for each in figures], rule.window_minutes)
+    return _shares(rule, retried, attempts)
+
+
+def _shares(rule: AlertRule, parts: Sequence[int | None], wholes: Sequence[int | None]) -> list[float | None]:
+    """Return the share in per cent as each minute ends; None of what has too few for a verdict."""
     return [
-        None if died is None or ended is None or ended < max(1, rule.minimum_attempts) else 100 * died / ended
-        for died, ended in zip(dead, finished, strict=True)
+        None if part is None or whole is None or whole < max(1, rule.minimum_attempts) else 100 * part / whole
+        for part, whole in zip(parts, wholes, strict=True)
     ]
 
 
@@ -127,6 +138,7 @@ def _unconsumed(point: DepthPoint) -> float | None:
 _OF_ATTEMPTS: dict[AlertKind, Callable[[AlertRule, Sequence[Figures | None]], list[float | None]]] = {
     AlertKind.LETTERS_GROWING: _growth,
     AlertKind.FAILURE_RATE: _failing,
+    AlertKind.RETRY_RATE: _retried,
     AlertKind.LATENCY: _late,
 }
 _OF_QUEUES: dict[AlertKind, _Reader] = {

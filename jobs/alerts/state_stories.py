@@ -9,7 +9,10 @@ from jobs.alerts import addresses, letter_stories, reading, rules, stories
 from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
 from jobs.core import alert_words
 from jobs.core.alerts import KINDS, Unit
+from jobs.core.query import quote
+from jobs.core.windows import Window
 from jobs.core.words import AlertKind
+from jobs.metrics import reading as metrics
 from jobs.metrics.workers import LOST_AFTER, ONLINE, BootNow, boots_now
 from jobs.models import Alert, AlertRule, DeadLetter
 from jobs.queues.reading import now_of_all
@@ -38,6 +41,7 @@ CONSEQUENCES = {
     ),
     AlertKind.LATENCY: "Jobs wait longer for their start than they should.",
     AlertKind.FAILURE_RATE: "Their dead letters wait until somebody replays them.",
+    AlertKind.RETRY_RATE: "What they need may be down. Nothing dies until their retries are used up, if ever.",
     AlertKind.WORKER_LOST: "It fell silent without a goodbye: killed, out of memory, or cut off.",
     AlertKind.BEAT_SILENT: "Schedules send nothing until it is back.",
     AlertKind.OUTBOX_LAG: "What applications sent in transactions has not gone to the broker.",
@@ -143,6 +147,8 @@ def _button(rule: AlertRule, bundle: Sequence[Alert], *, now: datetime) -> Link:
         return Link("Open the worker", addresses.worker(subject))
     if kind is AlertKind.FAILURE_RATE:
         return Link("Open their dead letters", addresses.letters(_failed_query(bundle, now=now)))
+    if kind is AlertKind.RETRY_RATE:
+        return Link("Open the attempts", addresses.jobs(_retried_query(rule)))
     if kind is AlertKind.LATENCY and (rule.queue or rule.task):
         address = addresses.queue(rule.queue) if rule.queue else addresses.task(rule.task)
         return Link("Open the queue" if rule.queue else "Open the task", address)
@@ -164,13 +170,41 @@ def _failed(bundle: Sequence[Alert], *, now: datetime) -> letter_stories.Span:
     return letter_stories.span_of(bundle, before=window, now=now)
 
 
+def _retried_query(rule: AlertRule) -> str:
+    """Return the search for the attempts that a rule counts as retried."""
+    named = [
+        f"{name}:{quote(value)}" for name, value in (("task", rule.task), ("queue", rule.queue)) if value
+    ]
+    return " ".join(["outcome:retried", *named])
+
+
 def _table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:
     kind = AlertKind(bundle[0].rule.kind)
     if kind in QUEUE_KINDS:
         return _queues_table(bundle, now=now)
     if kind is AlertKind.FAILURE_RATE:
         return letter_stories.firing_table(_failed(bundle, now=now), now=now)
+    if kind is AlertKind.RETRY_RATE:
+        return _retries_table(bundle[0].rule, now=now)
     return _workers_table(bundle, now=now) if kind is AlertKind.WORKER_LOST else None
+
+
+def _retries_table(rule: AlertRule, *, now: datetime) -> Table | None:
+    """Tell which tasks are retried most within the rule's window."""
+    minute = now.replace(second=0, microsecond=0)
+    window = Window(minute - timedelta(minutes=rule.window_minutes), minute + timedelta(minutes=1), 60)
+    by_task = metrics.by_task(window, queue=rule.queue, now=now)
+    found = [
+        (name, figures) for name, figures in by_task.items() if figures.retried and rule.task in {"", name}
+    ]
+    found.sort(key=lambda each: (-each[1].retried, each[0]))
+    rows = [
+        Row(line(name) or "(no name)", cells=(f"{figures.retried:,}", f"{figures.attempts:,}"))
+        for name, figures in found[:MOST_ROWS]
+    ]
+    if others := found[MOST_ROWS:]:
+        rows.append(Row("", alert_words.counted(len(others), "other task"), cells=("", "")))
+    return Table(("Task", "Retried", "Attempts"), tuple(rows)) if rows else None
 
 
 def _queues_table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:

@@ -141,6 +141,20 @@ KINDS: dict[AlertKind, Kind] = dict(
             severity=Severity.CRITICAL,
         ),
         _kind(
+            AlertKind.RETRY_RATE,
+            "Jobs are retried",
+            "Measures how many of the attempts that ended in the window failed and are to be tried again. Jobs that"
+            " are retried without end never die, and nothing else tells of them.",
+            Unit.PER_CENT,
+            Subject.ALL,
+            "task queue threshold window_minutes minimum_attempts",
+            threshold=50,
+            window_minutes=10,
+            minimum_attempts=100,
+            hold_seconds=300,
+            cool_down_seconds=3600,
+        ),
+        _kind(
             AlertKind.NO_CONSUMER,
             "Nobody works on a queue",
             "Fires when messages wait on a queue and no worker consumes it: all workers are gone, or the name of"

@@ -86,6 +86,7 @@ def in_words(rule: RuleWords) -> str:
         AlertKind.OLDEST_AGE: f"the oldest message has waited for more than {limit}",
         AlertKind.LATENCY: f"p{rule.percentile} of latency above {limit} {over}",
         AlertKind.FAILURE_RATE: f"more than {limit} of jobs fail {over}",
+        AlertKind.RETRY_RATE: f"more than {limit} of attempts are to be tried again {over}",
         AlertKind.NO_CONSUMER: "messages wait and no worker consumes them",
         AlertKind.NOTHING_RECEIVED: f"messages wait and workers that have time took none {within}",
         AlertKind.WORKER_LOST: "a worker fell silent without a goodbye",
@@ -95,7 +96,8 @@ def in_words(rule: RuleWords) -> str:
     }[rule.kind]
     parts = [begin]
     if "minimum_attempts" in kind.uses and rule.minimum_attempts:
-        parts.append(f"of at least {counted(rule.minimum_attempts, 'job')}")
+        of = "attempt" if rule.kind == AlertKind.RETRY_RATE else "job"
+        parts.append(f"of at least {counted(rule.minimum_attempts, of)}")
     if rule.hold_seconds:
         parts.append(f"for {duration(rule.hold_seconds)} on end")
     return f"{', '.join(parts)}{_where(rule)}"
@@ -128,6 +130,8 @@ def headline(rule: RuleWords, *, value: float | None, subjects: Sequence[str] = 
             return f"{many} new failures" if many > 1 else f"New failure: {subject}"
         case AlertKind.FAILURE_RATE:
             return f"{amount or 'Too many'} of jobs fail{_of(rule)}"
+        case AlertKind.RETRY_RATE:
+            return f"{amount or 'Too many'} of attempts fail and are retried{_of(rule)}"
         case AlertKind.LATENCY:
             return f"Jobs start {amount or 'too'} late{_of(rule)}"
         case AlertKind.BEAT_SILENT:
@@ -174,6 +178,7 @@ def recovered_headline(rule: RuleWords, *, subjects: Sequence[str] = ()) -> str:
         ),
         AlertKind.LATENCY: (f"Jobs start in time again{_of(rule)}", ""),
         AlertKind.FAILURE_RATE: (f"Jobs no longer fail{_of(rule)}", ""),
+        AlertKind.RETRY_RATE: (f"Jobs are no longer retried{_of(rule)}", ""),
         AlertKind.NO_CONSUMER: (f"Queue {subject} is worked on again", f"{many} queues are worked on again"),
         AlertKind.NOTHING_RECEIVED: (
             f"Workers take from {subject} again",
@@ -207,6 +212,7 @@ _WITH_SINCE = frozenset(
         AlertKind.QUEUE_DEPTH,
         AlertKind.LATENCY,
         AlertKind.FAILURE_RATE,
+        AlertKind.RETRY_RATE,
         AlertKind.NO_CONSUMER,
         AlertKind.NOTHING_RECEIVED,
     }

@@ -185,6 +185,7 @@ class AlertKind(StrEnum):
     OLDEST_AGE = "oldest_age"
     LATENCY = "latency"
     FAILURE_RATE = "failure_rate"
+    RETRY_RATE = "retry_rate"
     NO_CONSUMER = "no_consumer"
     NOTHING_RECEIVED = "nothing_received"
     WORKER_LOST = "worker_lost"

@@ -77,6 +77,11 @@ class Figures:
         """Return the share of those finished that died, 0 to 1; None when none finished."""
         return self.dead / self.finished if self.finished else None
 
+    @property
+    def retry_rate(self) -> float | None:
+        """Return the share of the attempts that failed and are to be tried again, 0 to 1; None when none ended."""
+        return self.retried / self.attempts if self.attempts else None
+
     def latency_percentile(self, percent: float) -> float | None:
         """Return a percentile of the latency in seconds, within 5 %."""
         return histograms.percentile(self.latency, percent)

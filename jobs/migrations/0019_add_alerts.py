@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('key', models.CharField(blank=True, max_length=64)),
                 ('name', models.CharField(max_length=120)),
-                ('kind', models.CharField(choices=[('letters_growing', 'letters_growing'), ('group_failing', 'group_failing'), ('queue_depth', 'queue_depth'), ('oldest_age', 'oldest_age'), ('latency', 'latency'), ('failure_rate', 'failure_rate'), ('no_consumer', 'no_consumer'), ('nothing_received', 'nothing_received'), ('worker_lost', 'worker_lost'), ('beat_silent', 'beat_silent'), ('outbox_lag', 'outbox_lag'), ('collector_lag', 'collector_lag')], max_length=32)),
+                ('kind', models.CharField(choices=[('letters_growing', 'letters_growing'), ('group_failing', 'group_failing'), ('queue_depth', 'queue_depth'), ('oldest_age', 'oldest_age'), ('latency', 'latency'), ('failure_rate', 'failure_rate'), ('retry_rate', 'retry_rate'), ('no_consumer', 'no_consumer'), ('nothing_received', 'nothing_received'), ('worker_lost', 'worker_lost'), ('beat_silent', 'beat_silent'), ('outbox_lag', 'outbox_lag'), ('collector_lag', 'collector_lag')], max_length=32)),
                 ('is_enabled', models.BooleanField(default=True)),
                 ('severity', models.CharField(choices=[('critical', 'critical'), ('warning', 'warning'), ('info', 'info')], default=jobs.core.words.Severity['WARNING'], max_length=16)),
                 ('task', models.CharField(blank=True, max_length=255)),

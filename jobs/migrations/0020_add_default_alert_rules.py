@@ -41,6 +41,20 @@ RULES = (
         "cool_down_seconds": 900,
     },
     {
+        # Of what is tried again without end nothing dies, and no other rule tells of it.
+        "key": "retry_rate",
+        "name": "Jobs are retried",
+        "kind": "retry_rate",
+        "severity": "warning",
+        "threshold": 50,
+        "recovery_threshold": 30,
+        "window_minutes": 10,
+        "minimum_attempts": 100,
+        "hold_seconds": 300,
+        "recovery_hold_seconds": 300,
+        "cool_down_seconds": 3600,
+    },
+    {
         "key": "no_consumer",
         "name": "Nobody works on a queue",
         "kind": "no_consumer",

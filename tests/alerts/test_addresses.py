@@ -23,6 +23,7 @@ def _console(settings) -> None:
         (addresses.workers, "workers"),
         (addresses.outbox, "outbox"),
         (lambda: addresses.letters("x"), "letters"),
+        (lambda: addresses.jobs("x"), "jobs"),
         (lambda: addresses.alert(7), "alert"),
         (lambda: addresses.rule(7), "alert-rule"),
         (lambda: addresses.silence(7), "alert-silence"),

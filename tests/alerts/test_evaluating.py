@@ -26,6 +26,7 @@ from jobs.core.words import (
 )
 from jobs.models import Alert, AlertRule, DeadLetter, FailureGroup, Notification, QueueSample
 from tests.factories import NOW, make_copies, make_group, make_letter
+from tests.metrics_rows import make_rollup
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_database")]
 
@@ -92,6 +93,22 @@ def test_a_steady_three_dead_letters_tell_nobody_anything_under_the_rules_of_a_f
 
     assert not Alert.objects.exists()
     assert not Notification.objects.exists()
+
+
+def test_row_50_a_retry_storm_of_which_nothing_dies_is_one_mail_under_the_rules_of_a_fresh_installation(
+    only_rule: Make,
+) -> None:
+    AlertRule.objects.exclude(key="").update(is_enabled=True)
+    for seconds in range(0, 900, 30):
+        now = NOW + seconds * SECOND
+        if not seconds % 60:
+            make_rollup(at=now, done=5, retried=45)
+        evaluate(now=now)
+
+    (row,) = Notification.objects.all()
+    assert row.subject == "[production] 90 % of attempts fail and are retried since 03:13 UTC"
+    # It began with the hundredth attempt, and had lasted for five minutes.
+    assert row.created_at == NOW + 6 * MINUTE
 
 
 def test_letters_that_no_longer_grow_are_one_recovery(only_rule: Make) -> None:
@@ -250,7 +267,7 @@ def test_a_group_that_fails_is_not_told_of_beside_letters_that_grow(only_rule: M
     kept = Notification.objects.get(rule__name="Failing")
     assert (kept.state, kept.last_error) == (
         NotificationState.SILENCED,
-        f"Not sent: “{growing.name}” tells of the same dead letters.",
+        f"Not sent: “{growing.name}” tells of the same jobs.",
     )
 
 

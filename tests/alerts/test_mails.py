@@ -15,6 +15,7 @@ from jobs.alerts.mails import LATE_MARK
 from jobs.core.words import AlertKind, AlertState, LetterState, NotificationKind, SampleLevel
 from jobs.models import Alert, AlertRule, DeadLetter, Notification, Operation, QueueSample, WorkerBoot
 from tests.factories import NOW, make_copies, make_group, make_letter
+from tests.metrics_rows import make_rollup
 
 pytestmark = pytest.mark.django_db
 
@@ -215,7 +216,12 @@ def test_every_kind_can_be_told_in_every_state_and_of_several(
             )
             for index, group in enumerate(groups[:number])
         ]  # fmt: skip
-        if kind in {AlertKind.LETTERS_GROWING, AlertKind.LATENCY, AlertKind.FAILURE_RATE}:
+        if kind in {
+            AlertKind.LETTERS_GROWING,
+            AlertKind.LATENCY,
+            AlertKind.FAILURE_RATE,
+            AlertKind.RETRY_RATE,
+        }:
             bundle[0].subject = ""
 
         story = telling.story_of(state, bundle, now=NOW)
@@ -225,6 +231,21 @@ def test_every_kind_can_be_told_in_every_state_and_of_several(
         assert story.headline in unescape(mail.html)
         assert "None" not in mail.text
         assert mails.webhook_body(story)["attachments"]
+
+
+def test_row_50_a_retry_storm_is_told_with_the_tasks_that_are_retried_and_a_link_to_their_attempts(
+    only_rule: Make,
+) -> None:
+    rule = only_rule(AlertKind.RETRY_RATE, threshold=50, window_minutes=10, queue="critical")
+    for task, retried in (("shop.tasks.send_receipt", 180), ("shop.tasks.charge", 4)):
+        make_rollup(at=NOW - MINUTE, task=task, queue="critical", done=20, retried=retried)
+    alert = Alert(pk=1, rule=rule, state=AlertState.FIRING, began_at=NOW - MINUTE, value=90, peak=90)
+
+    mail = mails.mail(telling.story_of(NotificationKind.FIRED, [alert], now=NOW))
+
+    assert mail.subject == "[production] 90 % of attempts fail and are retried on critical since 03:11 UTC"
+    assert "- shop.tasks.send_receipt: retried 180, attempts 200\n- shop.tasks.charge: retried 4" in mail.text
+    assert "/jobs/?q=outcome:retried+queue:critical" in mail.text
 
 
 def test_names_are_listed_as_people_do() -> None:

@@ -162,6 +162,14 @@ def test_failure_rate_is_per_cent_of_those_that_are_decided() -> None:
     assert values(measured(AlertKind.FAILURE_RATE, minimum_attempts=100)) == {"": 10}
 
 
+def test_row_50_a_retry_storm_of_which_nothing_dies_is_measured() -> None:
+    rollup(done=20, retried=180)
+
+    assert values(measured(AlertKind.RETRY_RATE, minimum_attempts=100)) == {"": 90}
+    found = measured(AlertKind.RETRY_RATE, minimum_attempts=201)
+    assert found.trouble == "Too few jobs ended for a verdict: 200 of at least 201."
+
+
 def test_with_too_few_jobs_there_is_no_verdict() -> None:
     rollup(done=1, dead=1)
 

@@ -75,6 +75,17 @@ def test_a_share_with_too_few_jobs_is_no_verdict():
     assert rehearse_rule(few, now=NOW).firings == []
 
 
+def test_retries_are_judged_as_a_share_of_the_attempts():
+    for minute in range(30, 40):
+        make_rollup(at=NOW - MINUTE * minute, done=2, retried=8)
+
+    low = draft(AlertKind.RETRY_RATE, threshold=79, minimum_attempts=20)
+    high = draft(AlertKind.RETRY_RATE, threshold=80, minimum_attempts=20)
+
+    assert len(rehearse_rule(low, now=NOW).firings) == 1
+    assert rehearse_rule(high, now=NOW).firings == []
+
+
 def test_a_percentile_forgets_the_minutes_that_left_the_window():
     make_rollup(at=NOW - MINUTE * 30, done=100, latency=[90.0] * 100)
     for minute in range(1, 30):

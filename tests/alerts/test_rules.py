@@ -208,7 +208,7 @@ def test_a_rule_tells_its_own_people_else_those_of_the_setting_else_the_active_a
 def test_the_rules_of_a_fresh_installation_are_right_and_named() -> None:
     found = list(AlertRule.objects.exclude(key=""))
 
-    assert len(found) == 10
+    assert len(found) == 11
     for rule in found:
         assert rule.is_enabled
         assert rules.problems(AlertKind(rule.kind), rules.snapshot(rule)) == {}, rule.key
