@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.apps import AppConfig
+from django.apps import apps as installed
+from django.apps.registry import Apps
+from django.db import connections
+from django.db.models.signals import post_migrate
 
 from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
@@ -31,6 +37,23 @@ LONG_FILES = [
     "test_embedding.py", "preflight/test_beats.py", "alerts/test_evaluating.py", "alerts/test_measuring.py", "test_workers.py", "test_migrations.py", "test_settings.py",
     "test_worker_control.py", "journeys/test_control.py", "web/test_numbers_browser.py", "web/test_queues.py", "agent/test_recording_workers.py", "agent/test_recording_brokers.py",
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_rules_stay() -> Iterator[None]:
+    """Make the default alert rules anew when a test with real transactions has emptied the tables.
+
+    Django then sends post_migrate, from which the roles come back; the rules come from a migration.
+    """
+    rules = importlib.import_module("jobs.migrations.0020_add_default_alert_rules")
+
+    def add(sender: AppConfig, *, apps: Apps = installed, using: str, **_: object) -> None:
+        if sender.label == "jobs" and "jobs_alertrule" in connections[using].introspection.table_names():
+            rules.add_rules(apps, connections[using].schema_editor())
+
+    post_migrate.connect(add, dispatch_uid="tests.default_rules")
+    yield
+    post_migrate.disconnect(dispatch_uid="tests.default_rules")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

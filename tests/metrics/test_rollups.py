@@ -127,7 +127,7 @@ class TestOnEachDatabase:
 @pytest.mark.django_db(transaction=True)
 def test_two_collectors_at_once_count_each_batch_once(postgres_server):
     """One that lost its lease may still be at it, with the very batches that its successor got."""
-    with default_database(postgres_server.create_migrated_database("two_collectors")):
+    with default_database(postgres_server.create_migrated_database("two_collectors_of_runs")):
         made = [
             make_batch(
                 [make_run(task=f"t{task}", queue=f"q{task % 3}") for task in range(20)],
