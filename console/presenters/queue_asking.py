@@ -54,7 +54,9 @@ def pause(page: QueuePage) -> Asked:
             f"{count_of(consumers, 'consumer')} {'takes' if consumers == 1 else 'take'} from it now."
         )
     elif consumers == 0:
-        sentences.append("No worker consumes from it now. The pause counts for those that start.")
+        sentences.append(
+            "No worker consumes from it now. One that starts is told within seconds, and takes messages until then."
+        )
     return Asked(sentences, "Pause 1 queue")
 
 
