@@ -19,6 +19,7 @@ SILENT_SHOWN = timedelta(hours=24)
 _NAMED_IN_SENTENCE = 3
 _NAME_LIMIT = 60
 QUEUES_SHOWN = 4
+MOST_SHOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,19 @@ class WorkerList:
     rows: list[Row]
     sentence: str
     without_agent: int
+
+    @property
+    def shown(self) -> list[Row]:
+        """The first of them: a page of thousands that is read each few seconds helps nobody."""
+        return self.rows[:MOST_SHOWN]
+
+    @property
+    def more_words(self) -> str:
+        """Say how many are not listed."""
+        more = len(self.rows) - MOST_SHOWN
+        return (
+            f"{count_of(more, 'more worker')} {'is' if more == 1 else 'are'} not listed." if more > 0 else ""
+        )
 
     @property
     def without_words(self) -> str:

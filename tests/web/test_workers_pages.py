@@ -135,6 +135,18 @@ def test_the_list_asks_no_more_with_more_workers():
     assert len(many) == len(few)
 
 
+def test_more_workers_than_anybody_reads_are_counted_and_not_listed(monkeypatch):
+    monkeypatch.setattr("console.presenters.worker_list.MOST_SHOWN", 3)
+    for number in range(5):
+        make_boot(f"celery@web-{number}")
+
+    text = page()
+
+    assert "5 workers are online" in text
+    assert ("celery@web-2" in text, "celery@web-3" in text) == (True, False)
+    assert "2 more workers are not listed." in text
+
+
 def test_the_poll_answers_with_the_list_alone():
     make_boot()
 
