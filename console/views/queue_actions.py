@@ -19,7 +19,8 @@ from console.forms.replay import WhyForm
 from console.permissions import requires
 from console.presenters import queue_asking, queue_waiting
 from console.presenters.queue_page import QueuePage
-from console.views.queues import find, name_of
+from console.views.numbers import name_of
+from console.views.queues import find
 from jobs import conf
 from jobs.errors import BrokerUnavailable, QueueRefused
 from jobs.queues import actions

@@ -19,7 +19,7 @@ from console.forms.replay import WhyForm
 from console.permissions import requires
 from console.presenters import worker_asking
 from console.presenters.plain import visible
-from console.views.queues import NAME_LIMIT, name_of
+from console.views.numbers import NAME_LIMIT, name_of
 from console.views.workers import find
 from jobs import worker_control
 from jobs.errors import BrokerUnavailable, WorkerRefused

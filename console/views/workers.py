@@ -14,7 +14,7 @@ from console.permissions import requires
 from console.presenters import worker_list as list_presenter
 from console.presenters import worker_page as presenter
 from console.presenters.plain import visible
-from console.views.queues import name_of
+from console.views.numbers import name_of
 
 
 @require_GET
