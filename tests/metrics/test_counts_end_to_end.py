@@ -172,15 +172,10 @@ def test_the_totals_of_10000_jobs_over_two_workers_restarted_in_between_equal_wh
 
 
 def assert_pages_say_what_was_run(expected: Counter[str]) -> None:
-    """Look at the pages two minutes later, when no minute is half over."""
-    get_user_model().objects.create_superuser("mara", "", "x")
-    with time_machine.travel(timezone.now() + timedelta(minutes=2), tick=False):
-        client = Client()
-        client.force_login(get_user_model().objects.get(username="mara"))
-
-        overview = client.get("/")
-        task = tags(client.get("/tasks/one/?name=count.retried")).text
-        attempts = tags(client.get("/jobs/?q=task:count.retried")).text
+    """Look at what the pages say of the last hour."""
+    overview = page("/")
+    task = page_text("/tasks/one/?name=count.retried")
+    attempts = page_text("/jobs/?q=task:count.retried")
 
     assert "1,000 of 9,500 jobs" in tags(overview).text
     columns = [0.0, 0.0, 0.0, 0.0]
@@ -192,11 +187,56 @@ def assert_pages_say_what_was_run(expected: Counter[str]) -> None:
     assert re.search(r"3,000 attempts finished .*: 1,500 done, 1,500 retried\.", attempts)
 
 
+def page(address: str) -> Any:
+    """Open a page two minutes from now, when no minute is half over."""
+    people = get_user_model().objects
+    mara = people.filter(username="mara").first() or people.create_superuser("mara", "", "x")
+    with time_machine.travel(timezone.now() + timedelta(minutes=2), tick=False):
+        client = Client()
+        client.force_login(mara)
+        answer = client.get(address)
+    assert answer.status_code == 200
+    return answer
+
+
+def page_text(address: str) -> str:
+    return tags(page(address)).text
+
+
 def rows_of_table(page: str, chart: str) -> list[list[str]]:
     """Return the cells of the table behind a chart, without their moments."""
     table = page.split(f'id="{chart}-table"')[1].split("</table>")[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in table.split("<tr")[2:]]
     return [[re.sub(r"<[^>]*>", "", cell).strip() for cell in row[-4:]] for row in rows]
+
+
+def test_what_a_worker_dropped_while_the_console_was_away_is_counted_and_shown_as_dropped(
+    place: RunopsPlace, workers: list[Worker], tmp_path: Path
+) -> None:
+    worker = workers[0]
+    worker.environment |= {"JOBS_RUNS_CAP": "10", "JOBS_HEARTBEAT_SECONDS": "1"}
+    worker.start()
+    with place.redis.client() as client:
+        wait_until(
+            lambda: b"nobody reads them" in worker.log.read_bytes(),
+            seconds=60,
+            what="the queue of batches to be full",
+        )
+        publish(place, 500)
+        wait_until(lambda: ran(place, tmp_path) >= 575, seconds=60, what="all jobs")
+        assert client.llen(RUNS_QUEUE) < 20
+
+    place.start_runops()
+    wait_until(lambda: sum(counted().values()) == 575, seconds=60, what="the counts to catch up")
+    worker.stop()
+    wait_until(lambda: is_quiet(place), seconds=60, what="the goodbye to be counted")
+
+    assert counted() == Counter(done=425, dead=50, retried=75, ignored=25)
+    boot = WorkerBoot.objects.get()
+    assert boot.dropped > 0
+    assert Run.objects.count() == 575 - boot.dropped
+    text = page_text("/jobs/")
+    assert f"{boot.dropped} of these 575 attempts have no record: a worker left them out under load" in text
 
 
 def test_a_worker_that_is_killed_takes_the_counts_of_its_last_second_and_nothing_else(
