@@ -97,6 +97,21 @@ class Overview:
         return sorted(newest.values(), key=lambda boot: (boot.last_seen_at, boot.hostname), reverse=True)
 
     @property
+    def shown_queues(self) -> list[QueueNow]:
+        """The fullest of the queues that nobody consumes, without those of which an alert tells already."""
+        told = self._told(AlertKind.NO_CONSUMER)
+        return [queue for queue in self.unconsumed if queue.queue not in told][:SHOWN_QUEUES]
+
+    @property
+    def shown_workers(self) -> list[BootNow]:
+        """The newest of the lost workers, without those of which an alert tells already."""
+        told = self._told(AlertKind.WORKER_LOST)
+        return [boot for boot in self.lost if boot.hostname not in told][:SHOWN_WORKERS]
+
+    def _told(self, kind: AlertKind) -> set[str]:
+        return {each.alert.subject for each in self.alerts[:SHOWN_ALERTS] if each.rule.kind == kind}
+
+    @property
     def online_count(self) -> int:
         """How many workers report."""
         return len({boot.hostname for boot in self.boots if boot.is_online})
@@ -109,8 +124,8 @@ class Overview:
                 bool(self.undone),
                 min(len(self.alerts), SHOWN_ALERTS),
                 len(self.groups),
-                min(len(self.unconsumed), SHOWN_QUEUES),
-                min(len(self.lost), SHOWN_WORKERS),
+                len(self.shown_queues),
+                len(self.shown_workers),
                 bool(self.outbox.stuck),
                 len(self.operations),
             )

@@ -63,16 +63,12 @@ def alerts(found: Overview, *, now: datetime) -> list[AttentionRow]:
 
 def queues(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
     """Present the queues with messages that nobody takes."""
-    return [
-        _queue(each, window_query=window_query, now=now) for each in found.unconsumed[: overview.SHOWN_QUEUES]
-    ]
+    return [_queue(each, window_query=window_query, now=now) for each in found.shown_queues]
 
 
 def workers(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
     """Present the workers that fell silent."""
-    return [
-        _worker(each, window_query=window_query, now=now) for each in found.lost[: overview.SHOWN_WORKERS]
-    ]
+    return [_worker(each, window_query=window_query, now=now) for each in found.shown_workers]
 
 
 def _alert(alert: OpenAlert, told: str, deaths: list[int], *, now: datetime) -> AttentionRow:
@@ -101,10 +97,20 @@ def _alert(alert: OpenAlert, told: str, deaths: list[int], *, now: datetime) -> 
                 if alert.silenced_until is not None
                 else [Action("Silence…", silence, "bell-off", "jobs.add_silence")]
             ),
-            Action("Open alert", page),
+            _place(alert) or Action("Open alert", page),
         ],
         bars=deaths if alert.rule.kind == AlertKind.LETTERS_GROWING else [],
     )
+
+
+def _place(alert: OpenAlert) -> Action | None:
+    """Return the way to the queue or worker that an alert is about: it takes the place of that one's own row."""
+    subject = alert.alert.subject
+    if alert.rule.kind == AlertKind.NO_CONSUMER:
+        return Action("Queue", addresses.queue_page(subject))
+    if alert.rule.kind == AlertKind.WORKER_LOST:
+        return Action("Worker", addresses.worker_page(subject))
+    return None
 
 
 def _queue(queue: QueueNow, *, window_query: str, now: datetime) -> AttentionRow:

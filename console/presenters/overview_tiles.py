@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.urls import reverse
@@ -41,18 +41,21 @@ class Tile:
 
 
 def present(found: Overview, numbers: Numbers, *, window_query: str, now: datetime) -> list[Tile]:
-    """Return the tiles in reading order."""
+    """Return the tiles in reading order. Beside a time that is over, those of what is so now say that."""
 
     def page(name: str) -> str:
         return f"{reverse(f'console:{name}')}{'?' if window_query else ''}{window_query}"
 
+    def state(tile: Tile) -> Tile:
+        return tile if numbers.window.end > now else replace(tile, name=f"{tile.name} now")
+
     return [
-        _dead_letters(found, numbers),
+        state(_dead_letters(found, numbers)),
         _failure_rate(found, numbers, now=now, href=page("jobs")),
         _latency(found, numbers, now=now, href=page("queues")),
-        _backlog(found, numbers, now=now, href=page("queues")),
-        _workers(found, numbers, href=page("workers")),
-        _outbox(found, numbers),
+        state(_backlog(found, numbers, now=now, href=page("queues"))),
+        state(_workers(found, numbers, href=page("workers"))),
+        state(_outbox(found, numbers)),
     ]
 
 

@@ -153,6 +153,32 @@ def test_a_queue_without_a_consumer_and_a_lost_worker_need_attention():
     assert tiles_of(response)["Workers"].startswith("1 of 2")
 
 
+def test_what_an_alert_tells_is_not_told_a_second_time():
+    make_sample(queue="long", at=NOW, ready=78, consumers=0, oldest_age_seconds=41)
+    make_boot("celery@img-2", last_seen_at=NOW - 21 * MINUTE, lost_at=NOW - 20 * MINUTE)
+    for kind, subject in ((AlertKind.NO_CONSUMER, "long"), (AlertKind.WORKER_LOST, "celery@img-2")):
+        Alert.objects.create(
+            rule=AlertRule.objects.get(kind=kind),
+            subject=subject,
+            state="firing",
+            began_at=NOW - 5 * MINUTE,
+            fired_at=NOW - MINUTE,
+            measured_at=NOW,
+            value=1.0,
+            peak=1.0,
+        )
+
+    response = viewer().get("/")
+
+    text = tags(response).text
+    assert "Nobody works on queue long" in text
+    assert "Nobody takes from long" not in text
+    assert "stopped reporting" not in text
+    assert "for 5 min" in text
+    links = {link.get("href") for link in tags(response).all("a")}
+    assert {"/queues/one/?name=long", "/workers/one/?name=celery%40img-2"} <= links
+
+
 def test_a_worker_that_came_back_is_not_lost():
     make_boot("celery@img-2", last_seen_at=NOW - 21 * MINUTE, lost_at=NOW - 20 * MINUTE)
     make_boot("celery@img-2")
@@ -209,6 +235,8 @@ def test_a_range_of_ones_own_is_shown_and_kept():
     response = viewer().get("/?from=2026-11-12T02:30&to=2026-11-12T03:00")
 
     assert tiles_of(response)["Failure rate"].startswith("12.5 %")
+    assert tiles_of(response)["Backlog"].startswith("now ")
+    assert tiles_of(response)["Workers"].startswith("now ")
     page = response.content.decode()
     assert 'value="2026-11-12T02:30"' in page
     assert "from=2026-11-12T02%3A30Z&amp;to=2026-11-12T03%3A00Z" in page
