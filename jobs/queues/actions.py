@@ -21,7 +21,7 @@ from jobs.queues import pausing
 from jobs.queues.consumers import consumers_now, held_of, of_queue, unacknowledged_of
 from jobs.queues.peeking import MOST_LOOKED_AT, Peek, WaitingMessage, read_waiting
 from jobs.queues.purging import open_purge
-from jobs.queues.reading import DELAYED, OWN_QUEUES
+from jobs.queues.reading import DELAYED, is_own
 
 __all__ = ["MOST_LOOKED_AT", "Paused", "Peek", "WaitingMessage", "pause", "peek", "purge", "resume"]
 
@@ -218,7 +218,7 @@ def _check_name(queue: str, verb: str) -> None:
             f"Cannot {verb} the queue {_short(queue) or '(no name)'}: a name has 1 to {NAME_LENGTH} printable"
             " characters. Open the queue from the list."
         )
-    if queue in OWN_QUEUES or queue == DELAYED:
+    if is_own(queue) or queue == DELAYED:
         raise QueueRefused(
             f"Cannot {verb} the queue {queue}: it is not one that workers consume."
             " Choose one of those in the list."

@@ -22,6 +22,8 @@ from jobs.models import Lease, QueuePause, QueueSample
 DUTY = "queues"
 # The product's own queues, which no page lists and nobody may pause or purge.
 OWN_QUEUES = (DEAD_QUEUE, RUNS_QUEUE)
+# And lists of the product's on Redis, which somebody could name as if they were queues.
+_OWN_LISTS = (f"{DEAD_QUEUE}.", f"{RUNS_QUEUE}.", "jobs.purge.", "jobs.sent.")
 # What RabbitMQ itself holds for later, of all queues together: it does not tell of which.
 DELAYED = "celery_delayed"
 SAMPLE_EVERY = timedelta(seconds=5)
@@ -94,6 +96,11 @@ class Backlog:
     dead: int | None
     runs: int | None
     is_stale: bool
+
+
+def is_own(queue: str) -> bool:
+    """Say whether a name is one of the product's own queues or lists."""
+    return queue in OWN_QUEUES or queue.startswith(_OWN_LISTS)
 
 
 def now_of_all(*, now: datetime) -> list[QueueNow]:

@@ -16,7 +16,7 @@ from jobs.core.cleaning import NAME_LENGTH, clean_name
 from jobs.core.words import LetterState, OutboxState, RollupLevel, RollupScope, SampleLevel
 from jobs.models import DeadLetter, OutboxMessage, QueuePause, QueueSample, Rollup, Worker
 from jobs.queues.consumers import Consumer, consumers_now, held_of, of_queue, unacknowledged_of
-from jobs.queues.reading import DELAYED, OWN_QUEUES, most
+from jobs.queues.reading import DELAYED, OWN_QUEUES, is_own, most
 
 # What anybody can name may be any number; those that workers consume come first.
 MOST_QUEUES = 500
@@ -84,7 +84,7 @@ class Sampler:
         consumed = {queue for consumer in consumers for queue in consumer.queues}
         names = dict.fromkeys([*sorted(consumed), *sorted(others), *sorted(self._found)])
         # A name that a column does not hold as it is cannot be told from another.
-        fit = [name for name in names if name and name not in OWN_QUEUES and clean_name(name) == name]
+        fit = [name for name in names if name and not is_own(name) and clean_name(name) == name]
         return fit[:MOST_QUEUES]
 
 

@@ -16,10 +16,12 @@ from jobs.audit import Actor
 from jobs.broker import connect, lifting
 from jobs.broker.inbox import Taken
 from jobs.broker.queues import Meter
+from jobs.errors import QueueRefused
 from jobs.leases import acquire
 from jobs.models import QueueAction, QueueSample
 from jobs.queues import actions
 from jobs.queues.purging import Purger
+from jobs.queues.reading import OWN_QUEUES
 from jobs.queues.sampling import Sampler
 from tests.queues.messages import publisher, send
 
@@ -179,3 +181,25 @@ def test_a_queue_that_turns_into_another_key_before_its_purge_begins_holds_up_no
         ("finished", 0),
         ("finished", 1),
     ]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "name", ["jobs.dead.taken", "jobs.runs.taken", "jobs.purge.20261112031200.1.0", "jobs.dead"]
+)
+def test_the_lists_of_the_product_are_no_queues_whoever_says_so(broker, sampler, name):
+    with broker.client() as client:
+        client.lpush(name, item())
+        client.sadd("_kombu.binding.x", f"{name}\x06\x16\x06\x16{name}")
+
+        sampler.sample(now=timezone.now())
+        for act in (
+            lambda: actions.purge(name, expected=1, actor=Actor(name="mara"), why="", now=timezone.now()),
+            lambda: actions.peek(name),
+            lambda: actions.pause(name, actor=Actor(name="mara"), why="", now=timezone.now()),
+        ):
+            with pytest.raises(QueueRefused, match="not one that workers consume"):
+                act()
+
+        assert client.llen(name) == 1
+    assert name in OWN_QUEUES or not QueueSample.objects.filter(queue=name).exists()
