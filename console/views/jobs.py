@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
@@ -89,11 +89,13 @@ def _news(request: HttpRequest, box: RunSearchBox, now: datetime) -> HttpRespons
     moment, _, number = request.GET["after"].partition("|")
     try:
         after = parse_datetime(moment)
-    except ValueError:
+        # At an end of the calendar a time of another zone lies outside of it.
+        after = None if after is None or after.tzinfo is None else after.astimezone(UTC)
+    except (ValueError, OverflowError):
         after = None
     after_id = int(number[:18]) if number.isdecimal() else 0
     newer = 0
-    if after is not None and after.tzinfo is not None:
+    if after is not None:
         newer = runs.newer_count(box.query, after=after, after_id=after_id)
     context = {"newer": newer, "most": runs.MOST_COUNTED, "href": box.address(box.text), "now": now}
     return render(request, "console/jobs/_news.html", context)

@@ -85,3 +85,23 @@ def test_any_name_is_answered(name):
         assert answer.status_code in {200, 302, 400, 404, 409}, page
         assert b"<script>alert" not in answer.content
         assert b"<img src=x" not in answer.content
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "0001-01-01T00:00:00+14:00|5",
+        "9999-12-31T23:59:59-14:00|5",
+        "x|y",
+        "|",
+        "2026-01-01T00:00:00|1",
+        "2026-01-01T00:00:00Z|-1",
+        "\x00|1",
+    ],
+)
+def test_any_place_from_which_a_poll_counts_is_answered(after):
+    client = client_of(roles.VIEWER)
+
+    answer = client.get(f"/jobs/?{urlencode({'after': after})}", headers={"HX-Request": "true"})
+
+    assert answer.status_code == 200
