@@ -141,9 +141,11 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
             troubles[rule.pk] = (
                 f"{changes.left_out:,} more are not watched: {MOST_SUBJECTS} of it are open at most."
             )
-        if rule.kind == AlertKind.LETTERS_GROWING and any(
+        is_growing = rule.kind == AlertKind.LETTERS_GROWING and any(
             alert.state == AlertState.FIRING for alert in changes.changed
-        ):
+        )
+        # One that is silenced tells nobody, so it tells for no other.
+        if is_growing and kept_back.silenced_until is None:
             growing.append(rule)
         total.began += changes.began
         total.fired += len(changes.fired)

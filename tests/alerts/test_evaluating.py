@@ -271,6 +271,18 @@ def test_a_group_that_fails_is_not_told_of_beside_letters_that_grow(only_rule: M
     )
 
 
+def test_letters_that_grow_in_silence_tell_for_no_other_rule(only_rule: Make) -> None:
+    growing = only_rule(AlertKind.LETTERS_GROWING, threshold=20, window_minutes=5)
+    AlertRule.objects.create(name="Failing", kind=AlertKind.GROUP_FAILING, threshold=10, window_minutes=30)
+    silences.silence(rule=growing, until=NOW + MINUTE, actor=MARA, now=NOW)
+    die(150, at=NOW)
+
+    evaluate(now=NOW)
+
+    told_of = dict(Notification.objects.values_list("rule__name", "state"))
+    assert told_of == {growing.name: NotificationState.SILENCED, "Failing": NotificationState.WAITING}
+
+
 def test_a_new_group_is_told_of_with_its_name_until_somebody_has_looked(only_rule: Make) -> None:
     only_rule(AlertKind.GROUP_FAILING, threshold=10, window_minutes=30)
     known = make_group(state=GroupState.KNOWN, first_seen_at=NOW, last_seen_at=NOW)
