@@ -74,7 +74,7 @@ def workers(found: Overview, *, window_query: str, now: datetime) -> list[Attent
 def _alert(alert: OpenAlert, told: str, deaths: list[int], *, now: datetime) -> AttentionRow:
     page = reverse("console:alert", args=(alert.alert.pk,))
     silence = f"{reverse('console:alert-silence')}?{urlencode({'rule': alert.rule.pk})}"
-    parts = [f"Limit {alert.limit}." if alert.limit else alert.sentence]
+    parts = [f"Limit {alert.limit}." if alert.limit else ""]
     if alert.silenced_until is not None:
         parts.append(f"Silenced until {times.clock(alert.silenced_until, now=now)}.")
     else:
