@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q
 
 from jobs import conf
@@ -64,7 +64,7 @@ def declare_lost(*, now: datetime) -> int:
         lost_at=None,
         last_seen_at__lt=now - LOST_AFTER,
     )
-    return sum(_declare(pk, now) for pk in list(silent.values_list("pk", flat=True)[:MOST_BOOTS]))
+    return sum(_declare_one(pk, now) for pk in list(silent.values_list("pk", flat=True)[:MOST_BOOTS]))
 
 
 def settle(*, now: datetime) -> int:
@@ -88,6 +88,18 @@ def take_back(boot: WorkerBoot, *, now: datetime) -> None:
     logger.warning("The worker %s, given up for lost at %s, is back.", boot.hostname, boot.lost_at)
     _resolve({letter: CAME_BACK for letter, *_ in boot.presumed}, now=now)
     boot.lost_at, boot.presumed = None, []
+
+
+def _declare_one(pk: int, now: datetime) -> int:
+    try:
+        return _declare(pk, now)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        # What is refused would be refused for ever, and no other worker would be declared lost.
+        logger.exception("Jobs of a lost worker could not be written; it is lost without dead letters.")
+        WorkerBoot.objects.filter(pk=pk, lost_at=None).update(lost_at=now)
+        return 0
 
 
 def _declare(pk: int, now: datetime) -> int:

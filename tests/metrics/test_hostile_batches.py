@@ -6,6 +6,7 @@ import random
 from datetime import timedelta
 
 import pytest
+from django.db import DataError
 
 from jobs.metrics import lost, rollups
 from jobs.metrics.collecting import RunsCollector
@@ -114,3 +115,22 @@ def test_queues_beyond_what_a_day_tells_apart_are_counted_together(monkeypatch):
     rows = Rollup.objects.filter(level="day", scope="queue").order_by("queue")
     assert [(row.queue, row.done) for row in rows] == [("", 2), ("q1", 2), ("q2", 1), ("q3", 1)]
     assert Rollup.objects.get(level="day", scope="task").done == 6
+
+
+def test_a_worker_whose_jobs_are_refused_is_lost_and_keeps_no_other_from_it(monkeypatch):
+    store([make_batch(boot_id="a", hostname="celery@a", running=[make_running()])], now=NOW)
+    store([make_batch(boot_id="b", hostname="celery@b", running=[make_running()])], now=NOW)
+    insert = lost.insert_letters
+
+    def refusing(records, **options):
+        if records[0].worker == "celery@a":
+            raise DataError("a number that no column takes")
+        return insert(records, **options)
+
+    monkeypatch.setattr(lost, "insert_letters", refusing)
+    later = NOW + timedelta(seconds=31)
+
+    assert lost.declare_lost(now=later) == 1
+
+    assert set(WorkerBoot.objects.values_list("lost_at", flat=True)) == {later}
+    assert DeadLetter.objects.get().worker == "celery@b"
