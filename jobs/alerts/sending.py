@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 CLAIM = timedelta(seconds=120)
 # A server that is slow gets the rest of a mail's recipients later: the claim must not run out meanwhile.
 MAILING_SECONDS = 50.0
+# For each answer of a mail server where the project sets no EMAIL_TIMEOUT.
+SERVER_SECONDS = 10.0
 BASE_SECONDS = 5.0
 CAP_SECONDS = 300.0
 GIVE_UP_AFTER = timedelta(hours=24)
@@ -142,6 +144,9 @@ def _mail(row: Notification, *, now: datetime) -> tuple[str, str]:
     refused, for_good = [], True
     began = time.monotonic()
     connection: BaseEmailBackend = get_connection(fail_silently=False)
+    if getattr(connection, "timeout", SERVER_SECONDS) is None:
+        # Django waits for ever unless EMAIL_TIMEOUT is set; nobody would be told of anything meanwhile.
+        connection.timeout = SERVER_SECONDS  # type: ignore[attr-defined]
     connection.open()
     try:
         for number, recipient in enumerate(left):
