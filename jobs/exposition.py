@@ -20,13 +20,13 @@ from jobs import leases, search
 from jobs.alerts.measuring import MEASURES, Facts
 from jobs.core import histograms
 from jobs.core.words import AlertKind, AlertState, LetterState, RollupLevel, RollupScope, RunOutcome, Severity
+from jobs.duties import all_duties
 from jobs.metrics import workers
 from jobs.metrics.letters import dead_by
 from jobs.models import Alert, AlertRule, DeadLetter, Rollup
 from jobs.outbox import service as outbox
 from jobs.queues import reading as queues
 from jobs.queues.reading import QueueNow
-from jobs.runops import all_duties
 
 # Names come from messages: of more than these the later ones are told together, as OTHERS.
 MOST_PAIRS = 1_000

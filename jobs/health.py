@@ -8,7 +8,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connectio
 from django.db.migrations.executor import MigrationExecutor
 
 from jobs import leases
-from jobs.runops import all_duties
+from jobs.duties import all_duties
 
 
 @dataclass(frozen=True, slots=True)

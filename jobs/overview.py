@@ -89,12 +89,8 @@ class Overview:
     @property
     def lost(self) -> list[BootNow]:
         """The workers that fell silent and did not come back, the newest loss first, one life of each."""
-        online = {boot.hostname for boot in self.boots if boot.is_online}
-        newest: dict[str, BootNow] = {}
-        for boot in self.boots:
-            if boot.state == workers.LOST and boot.hostname not in online:
-                newest.setdefault(boot.hostname, boot)
-        return sorted(newest.values(), key=lambda boot: (boot.last_seen_at, boot.hostname), reverse=True)
+        found = [boot for boot in self.boots if boot.state == workers.LOST and not boot.is_followed]
+        return sorted(found, key=lambda boot: (boot.last_seen_at, boot.hostname), reverse=True)
 
     @property
     def shown_queues(self) -> list[QueueNow]:

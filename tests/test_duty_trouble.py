@@ -9,10 +9,11 @@ import pytest
 from django.db import connection
 
 from jobs import leases
+from jobs.duties import Duty
 from jobs.errors import BrokerUnavailable
 from jobs.leases import HeldLease
 from jobs.models import Lease
-from jobs.runops import Duty, DutyThread
+from jobs.runops import DutyThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,8 +11,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django.utils import timezone
 
+from jobs.duties import all_duties
 from jobs.models import Lease
-from jobs.runops import all_duties
 
 pytestmark = pytest.mark.django_db
 

@@ -16,10 +16,10 @@ from django.utils import timezone
 from jobs import leases
 from jobs.agent.wire import Record, WireError, WireMessage
 from jobs.core.words import OperationState
+from jobs.duties import all_duties
 from jobs.errors import LeaseLost
 from jobs.models import DeadLetter, Lease, Operation, OperationBatch, OperationItem
 from jobs.operations import Actor, Selection, progress, start_purge, start_replay
-from jobs.runops import all_duties
 from tests.postgres import PostgresServer
 from tests.runops_place import LEASE_SECONDS, RunopsPlace, kill, outcome, write_letters
 from tests.servers import wait_until

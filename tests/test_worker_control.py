@@ -122,7 +122,9 @@ def test_a_worker_that_is_told_to_shut_down_finishes_its_job_and_ends(workers, s
         wait_until(started.exists, what="the job to start")
 
         act(worker_control.shut_down, worker)
-        wait_until(lambda: b"Got shutdown from remote" in worker.log.read_bytes(), what="the shutdown to begin")
+        wait_until(
+            lambda: b"Got shutdown from remote" in worker.log.read_bytes(), what="the shutdown to begin"
+        )
         assert worker.is_alive
         go.touch()
         wait_until(lambda: not worker.is_alive, what="the worker to end")

@@ -262,10 +262,10 @@ def _too_few(ended: int, rule: AlertRule) -> str:
 
 
 def _worker_lost(rule: AlertRule, facts: Facts) -> Measured:
-    online = {boot.hostname for boot in facts.boots if boot.state == ONLINE}
     found = {}
     for boot in facts.boots:
-        if boot.state != LOST or boot.hostname in online or boot.lost_at is None:
+        # Of several lives of a hostname the newest counts: one that came back and ended in order is not lost.
+        if boot.state != LOST or boot.is_followed or boot.lost_at is None:
             continue
         if rule.queue and rule.queue not in boot.queues:
             continue

@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 TIMEOUT_SECONDS = 10
+# Where clouds hand out the same by IPv6, which are no addresses of the link: of Amazon and of Google.
+_METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254", "64:ff9b::a9fe:a9fe")))
 # Of an answer that refuses, so much is read to say why.
 ANSWER_BYTES = 300
 
@@ -71,7 +73,7 @@ def _refuse_link_local(host: str, port: int) -> None:
     for entry in found:
         address = ipaddress.ip_address(str(entry[4][0]).partition("%")[0])
         mapped = getattr(address, "ipv4_mapped", None) or address
-        if mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified:
+        if mapped in _METADATA or mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified:
             raise WebhookFailed(
                 f"Its host is {mapped}, an address of the link itself, which is never called."
             )

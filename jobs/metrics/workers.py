@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -46,6 +46,8 @@ class BootNow:
     running: list[dict[str, Any]] = field(default_factory=list)
     held: dict[str, int] = field(default_factory=dict)
     reserved: dict[str, int] = field(default_factory=dict)
+    # Whether a later life of its hostname was heard of.
+    is_followed: bool = False
 
     @property
     def is_online(self) -> bool:
@@ -71,13 +73,25 @@ def boots_now(*, now: datetime) -> list[BootNow]:
     """
     online = Q(goodbye_at=None, lost_at=None)
     lost = Q(lost_at__gt=now - LOST_SHOWN)
-    gone = Q(goodbye_at__gt=now - GONE_SHOWN, lost_at=None)
+    # Those that said goodbye earlier tell that a life before theirs, which was lost, was followed by one.
+    gone = Q(goodbye_at__gt=now - LOST_SHOWN, lost_at=None)
     # Of the time in which they can be one of these.
     recent = Q(last_seen_at__gt=now - LOST_SHOWN - SOLO_LOST_AFTER)
     rows = WorkerBoot.objects.filter(recent, online | lost | gone).order_by("hostname", "-started_at", "-pk")
-    boots = [_boot_now(row) for row in rows]
+    boots: list[BootNow] = []
+    for row in rows:
+        # The newest life of a hostname comes first.
+        is_followed = bool(boots) and boots[-1].hostname == row.hostname
+        boots.append(replace(_boot_now(row), is_followed=is_followed))
     living = {boot.hostname for boot in boots if boot.state == ONLINE}
-    return [boot for boot in boots if boot.state != GONE or boot.hostname not in living]
+    return [
+        boot
+        for boot in boots
+        if boot.state != GONE
+        or (
+            boot.hostname not in living and boot.goodbye_at is not None and boot.goodbye_at > now - GONE_SHOWN
+        )
+    ]
 
 
 def state_of(row: WorkerBoot) -> str:

@@ -346,7 +346,12 @@ def test_a_webhook_follows_no_redirect(hook: Hook) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://169.254.169.254/latest/meta-data", "http://[fe80::1]/", "http://[::ffff:169.254.169.254]/"],
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://[fe80::1]/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://[fd00:ec2::254]/",
+    ],
 )
 def test_addresses_where_clouds_hand_out_credentials_are_never_called(url: str) -> None:
     with pytest.raises(WebhookFailed, match="never called"):

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 from kombu import Connection, Producer
 
-from jobs import leases, runops
+from jobs import duties, leases
 from jobs.agent import batches
 from jobs.agent.batches import Batch
 from jobs.agent.wire import RUNS_QUEUE
@@ -55,9 +55,9 @@ def lease() -> HeldLease:
 
 def test_a_round_counts_what_waits(broker: RedisServer, lease: HeldLease) -> None:
     send(broker.url, *(batches.encode(fresh(sequence=number)) for number in range(1, 6)))
-    collect = runops.runs_duty()
+    collect = duties.runs_duty()
 
-    assert collect(lease) == runops.RUNS_EVERY_SECONDS
+    assert collect(lease) == duties.RUNS_EVERY_SECONDS
 
     assert Run.objects.count() == WorkerBoot.objects.get().attempts == 5
     with broker.client() as client:
@@ -70,16 +70,16 @@ def test_a_full_round_is_followed_by_the_next_at_once(
     # The limit is a default of the collector's.
     monkeypatch.setattr(RunsCollector.collect, "__kwdefaults__", {"limit": 2, "wait_seconds": 1.0})
     send(broker.url, *(batches.encode(fresh(sequence=number)) for number in range(1, 4)))
-    collect = runops.runs_duty()
+    collect = duties.runs_duty()
 
     assert collect(lease) == 0.0
-    assert collect(lease) == runops.RUNS_EVERY_SECONDS
+    assert collect(lease) == duties.RUNS_EVERY_SECONDS
     assert Run.objects.count() == 3
 
 
 def test_what_cannot_be_read_is_told_on_the_lease(broker: RedisServer, lease: HeldLease) -> None:
     send(broker.url, b"garbage", batches.encode(fresh()))
-    collect = runops.runs_duty()
+    collect = duties.runs_duty()
 
     collect(lease)
 
@@ -92,9 +92,9 @@ def test_a_silent_worker_is_given_up_once_all_was_heard(
     broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store([make_batch(running=[make_running()])], now=timezone.now() - timedelta(seconds=40))
-    monkeypatch.setattr(runops, "LOST_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(runops, "COLLECT_WAIT_SECONDS", 0.01)
-    collect = runops.runs_duty()
+    monkeypatch.setattr(duties, "LOST_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "COLLECT_WAIT_SECONDS", 0.01)
+    collect = duties.runs_duty()
 
     collect(lease)
     assert not DeadLetter.objects.exists()
@@ -109,13 +109,13 @@ def test_who_lost_the_lease_gives_up_on_nobody(
     broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store([make_batch(running=[make_running()])], now=timezone.now() - timedelta(seconds=40))
-    monkeypatch.setattr(runops, "LOST_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(runops, "COLLECT_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(duties, "LOST_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "COLLECT_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(collecting, "LEVEL_FOR", timedelta(0))
     Lease.objects.filter(duty="runs").update(holder="another", token=lease.token + 1)
 
     with pytest.raises(LeaseLost):
-        runops.runs_duty()(lease)
+        duties.runs_duty()(lease)
 
     assert not DeadLetter.objects.exists()
 

@@ -18,11 +18,11 @@ from jobs import retention
 from jobs.audit import Actor
 from jobs.broker import connect
 from jobs.core.words import OutboxState, Reason
+from jobs.duties import all_duties
 from jobs.models import AuditEntry, DeadLetter, OutboxMessage
 from jobs.outbox import OutboxProducer, collecting, is_open, letters, service
 from jobs.outbox.relay import relay_batch
 from jobs.outbox.service import OutboxView
-from jobs.runops import all_duties
 from tests.migrated import migrated_database
 from tests.outbox.shop import payloads
 from tests.servers import RedisServer

@@ -9,7 +9,8 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from jobs.broker import connect
-from jobs.runops import Runops, all_duties
+from jobs.duties import all_duties
+from jobs.runops import Runops
 
 
 class Command(BaseCommand):
