@@ -146,7 +146,7 @@ def sentence(rows: Sequence[Row], boots: Sequence[BootNow], *, now: datetime) ->
     del now
     living = {each.hostname for each in rows if each.state == "online"}
     # One that was lost and started again is seen in its row; it is back.
-    lost = [each for each in boots if each.state == workers.LOST and each.hostname not in living]
+    lost = [each for each in boots if each.state == workers.LOST and not each.is_followed]
     parts = []
     if lost:
         verb = "was" if len(lost) == 1 else "were"

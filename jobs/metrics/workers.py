@@ -46,7 +46,7 @@ class BootNow:
     running: list[dict[str, Any]] = field(default_factory=list)
     held: dict[str, int] = field(default_factory=dict)
     reserved: dict[str, int] = field(default_factory=dict)
-    # Whether a later life of its hostname was heard of.
+    # Whether a later life of its hostname was heard of, or another one is online.
     is_followed: bool = False
 
     @property
@@ -78,12 +78,14 @@ def boots_now(*, now: datetime) -> list[BootNow]:
     # Of the time in which they can be one of these.
     recent = Q(last_seen_at__gt=now - LOST_SHOWN - SOLO_LOST_AFTER)
     rows = WorkerBoot.objects.filter(recent, online | lost | gone).order_by("hostname", "-started_at", "-pk")
+    found = [_boot_now(row) for row in rows]
+    living = {boot.hostname for boot in found if boot.state == ONLINE}
     boots: list[BootNow] = []
-    for row in rows:
+    for boot in found:
         # The newest life of a hostname comes first.
-        is_followed = bool(boots) and boots[-1].hostname == row.hostname
-        boots.append(replace(_boot_now(row), is_followed=is_followed))
-    living = {boot.hostname for boot in boots if boot.state == ONLINE}
+        is_older = bool(boots) and boots[-1].hostname == boot.hostname
+        is_back = boot.state != ONLINE and boot.hostname in living
+        boots.append(replace(boot, is_followed=is_older or is_back))
     return [
         boot
         for boot in boots

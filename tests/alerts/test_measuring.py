@@ -211,6 +211,46 @@ def test_row_24_a_lost_worker_counts_until_it_is_back_or_the_window_is_over() ->
     assert measured(AlertKind.WORKER_LOST, window_minutes=60).of("lost@one").value == 0
 
 
+def test_a_worker_that_was_lost_twice_is_missing_since_the_second_time() -> None:
+    boot(
+        "lost@one",
+        boot_id="first",
+        started_at=NOW - 90 * MINUTE,
+        lost_at=NOW - 30 * MINUTE,
+        last_seen_at=NOW - 31 * MINUTE,
+    )
+    boot(
+        "lost@one",
+        boot_id="second",
+        started_at=NOW - 20 * MINUTE,
+        lost_at=NOW - MINUTE,
+        last_seen_at=NOW - 2 * MINUTE,
+    )
+
+    found = measured(AlertKind.WORKER_LOST, window_minutes=60).of("lost@one")
+
+    assert (found.value, found.since) == (1, NOW - 2 * MINUTE)
+
+
+def test_a_worker_that_came_back_and_ended_in_order_is_not_lost() -> None:
+    boot(
+        "lost@one",
+        boot_id="first",
+        started_at=NOW - 300 * MINUTE,
+        lost_at=NOW - 30 * MINUTE,
+        last_seen_at=NOW - 31 * MINUTE,
+    )
+    boot(
+        "lost@one",
+        boot_id="second",
+        started_at=NOW - 20 * MINUTE,
+        last_seen_at=NOW - 2 * MINUTE,
+        goodbye_at=NOW - 2 * MINUTE,
+    )
+
+    assert values(measured(AlertKind.WORKER_LOST, window_minutes=60)) == {}
+
+
 def test_row_130_beat_is_silent_for_as_long_as_none_was_seen() -> None:
     BeatProcess.objects.create(hostname="a", pid=1, started_at=NOW, seen_at=NOW - 400 * SECOND)
     BeatProcess.objects.create(hostname="b", pid=1, started_at=NOW, seen_at=NOW - 300 * SECOND)

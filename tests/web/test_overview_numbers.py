@@ -179,6 +179,20 @@ def test_what_an_alert_tells_is_not_told_a_second_time():
     assert {"/queues/one/?name=long", "/workers/one/?name=celery%40img-2"} <= links
 
 
+def test_a_worker_that_came_back_and_ended_in_order_hours_ago_is_not_lost():
+    make_boot(
+        "celery@img-2",
+        started_at=NOW - 900 * MINUTE,
+        last_seen_at=NOW - 600 * MINUTE,
+        lost_at=NOW - 599 * MINUTE,
+    )
+    make_boot("celery@img-2", last_seen_at=NOW - 90 * MINUTE, goodbye_at=NOW - 90 * MINUTE)
+
+    response = viewer().get("/")
+
+    assert "stopped reporting" not in tags(response).text
+
+
 def test_a_worker_that_came_back_is_not_lost():
     make_boot("celery@img-2", last_seen_at=NOW - 21 * MINUTE, lost_at=NOW - 20 * MINUTE)
     make_boot("celery@img-2")
