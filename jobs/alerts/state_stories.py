@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from jobs.alerts import addresses, letter_stories, reading, rules, stories
+from jobs.alerts.letters import whole_minute
 from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
 from jobs.core import alert_words
 from jobs.core.alerts import KINDS, Unit
@@ -186,25 +187,52 @@ def _table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:
         return letter_stories.firing_table(_failed(bundle, now=now), now=now)
     if kind is AlertKind.RETRY_RATE:
         return _retries_table(bundle[0].rule, now=now)
+    if kind is AlertKind.LATENCY:
+        return _latency_table(bundle[0].rule, now=now)
     return _workers_table(bundle, now=now) if kind is AlertKind.WORKER_LOST else None
+
+
+def _window(rule: AlertRule, *, now: datetime) -> Window:
+    minute = whole_minute(now)
+    return Window(minute - timedelta(minutes=rule.window_minutes), minute + timedelta(minutes=1), 60)
 
 
 def _retries_table(rule: AlertRule, *, now: datetime) -> Table | None:
     """Tell which tasks are retried most within the rule's window."""
-    minute = now.replace(second=0, microsecond=0)
-    window = Window(minute - timedelta(minutes=rule.window_minutes), minute + timedelta(minutes=1), 60)
-    by_task = metrics.by_task(window, queue=rule.queue, now=now)
+    by_task = metrics.by_task(_window(rule, now=now), queue=rule.queue, now=now)
     found = [
         (name, figures) for name, figures in by_task.items() if figures.retried and rule.task in {"", name}
     ]
     found.sort(key=lambda each: (-each[1].retried, each[0]))
-    rows = [
-        Row(line(name) or "(no name)", cells=(f"{figures.retried:,}", f"{figures.attempts:,}"))
-        for name, figures in found[:MOST_ROWS]
+    rows = [(name, f"{figures.retried:,}", f"{figures.attempts:,}") for name, figures in found]
+    return _named_table("Task", "Retried", "Attempts", rows=rows)
+
+
+def _latency_table(rule: AlertRule, *, now: datetime) -> Table | None:
+    """Tell where jobs start latest within the rule's window: by queue, or by task where it watches one queue."""
+    window = _window(rule, now=now)
+    if rule.queue:
+        by_name = metrics.by_task(window, queue=rule.queue, now=now)
+        by_name = {name: figures for name, figures in by_name.items() if rule.task in {"", name}}
+    else:
+        by_name = metrics.by_queue(window, task=rule.task, now=now)
+    late = [
+        (value, name, figures.attempts)
+        for name, figures in by_name.items()
+        if (value := figures.latency_percentile(rule.percentile)) is not None
     ]
-    if others := found[MOST_ROWS:]:
-        rows.append(Row("", alert_words.counted(len(others), "other task"), cells=("", "")))
-    return Table(("Task", "Retried", "Attempts"), tuple(rows)) if rows else None
+    late.sort(key=lambda each: (-each[0], each[1]))
+    rows = [(name, alert_words.duration(value), f"{attempts:,}") for value, name, attempts in late]
+    return _named_table("Task" if rule.queue else "Queue", f"p{rule.percentile}", "Attempts", rows=rows)
+
+
+def _named_table(name: str, *columns: str, rows: Sequence[Sequence[str]]) -> Table | None:
+    """Return the first rows, and how many more there are; the first cell of a row is a name from messages."""
+    shown = [Row(line(first) or "(no name)", cells=tuple(cells)) for first, *cells in rows[:MOST_ROWS]]
+    if others := rows[MOST_ROWS:]:
+        words = alert_words.counted(len(others), f"other {name.lower()}")
+        shown.append(Row("", words, cells=("",) * len(columns)))
+    return Table((name, *columns), tuple(shown)) if shown else None
 
 
 def _queues_table(bundle: Sequence[Alert], *, now: datetime) -> Table | None:

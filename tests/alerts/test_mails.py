@@ -248,6 +248,26 @@ def test_row_50_a_retry_storm_is_told_with_the_tasks_that_are_retried_and_a_link
     assert "/jobs/?q=outcome:retried+queue:critical" in mail.text
 
 
+@pytest.mark.parametrize(
+    ("queue", "rows"),
+    [
+        ("", "- critical: p95 8 min, attempts 1\n- low: p95 29 s, attempts 1\n"),
+        ("critical", "- shop.tasks.charge: p95 8 min, attempts 1\n"),
+    ],
+)
+def test_jobs_that_start_late_are_told_with_where_they_wait(only_rule: Make, queue: str, rows: str) -> None:
+    rule = only_rule(AlertKind.LATENCY, threshold=60, percentile=95, queue=queue)
+    make_rollup(at=NOW - MINUTE, task="shop.tasks.charge", queue="critical", done=1, latency=[480])
+    make_rollup(at=NOW - MINUTE, task="shop.tasks.clean", queue="low", done=1, latency=[30])
+    # Before the window of five minutes.
+    make_rollup(at=NOW - 9 * MINUTE, task="shop.tasks.clean", queue="old", done=1, latency=[9])
+    alert = Alert(pk=1, rule=rule, state=AlertState.FIRING, began_at=NOW - MINUTE, value=480, peak=480)
+
+    mail = mails.mail(telling.story_of(NotificationKind.FIRED, [alert], now=NOW))
+
+    assert f"\n\n{rows}\n" in mail.text
+
+
 def test_names_are_listed_as_people_do() -> None:
     assert stories.listed([]) == ""
     assert stories.listed(["a"]) == "a"
