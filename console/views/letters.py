@@ -153,7 +153,7 @@ def selected_groups(request: HttpRequest) -> HttpResponse:
 
 @requires("jobs.view_deadletter")
 def find(request: HttpRequest) -> HttpResponse:
-    """Go to the letter with this id or job id, to the job, queue or task, else search for the text."""
+    """Go to the letter with this id or job id, to the job, queue, worker or task, else search for the text."""
     text = request.GET.get("q", "").strip()[:2000]
     if not text:
         return redirect("console:letters")
@@ -164,6 +164,8 @@ def find(request: HttpRequest) -> HttpResponse:
     name = clean_name(text)
     if names.is_queue(name, now=now):
         return HttpResponseRedirect(addresses.queue_page(name))
+    if names.is_worker(name):
+        return HttpResponseRedirect(addresses.worker_page(name))
     tasks = names.tasks_named(name, now=now)
     if len(tasks) == 1:
         return HttpResponseRedirect(addresses.task_page(tasks[0]))

@@ -1,4 +1,4 @@
-"""Whether a name is that of a queue or of a task that was heard of. Each function is a fixed number of queries."""
+"""Whether a name is that of a queue, a worker or a task that was heard of. Each function is a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from jobs import conf, search
 from jobs.core.words import RollupLevel, RollupScope, SampleLevel
 from jobs.metrics import runs
-from jobs.models import JobProgress, OutboxMessage, QueueSample, Rollup, Run
+from jobs.models import JobProgress, OutboxMessage, QueueSample, Rollup, Run, WorkerBoot
 
 # What was not heard of for so long is looked for among the dead letters alone.
 _HEARD_OF = timedelta(days=30)
@@ -22,6 +22,11 @@ def is_queue(name: str, *, now: datetime) -> bool:
         return True
     days = Rollup.objects.filter(level=RollupLevel.DAY, scope=RollupScope.QUEUE, queue=name)
     return days.filter(starts_at__gte=now - _HEARD_OF).exists() or name in (search.names("queue") or [])
+
+
+def is_worker(name: str) -> bool:
+    """Say whether a worker of this name has reported."""
+    return WorkerBoot.objects.filter(hostname=name).exists()
 
 
 def tasks_named(name: str, *, now: datetime) -> list[str]:

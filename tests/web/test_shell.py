@@ -12,6 +12,7 @@ from console import shell
 from console import urls as console_urls
 from jobs.core.words import LetterState
 from tests.factories import make_letter
+from tests.metrics_rows import make_boot
 from tests.web.people import HTMX, admin, href, operator, tags, viewer
 
 pytestmark = pytest.mark.django_db
@@ -168,12 +169,14 @@ def test_find_goes_to_the_letter_with_this_id_its_beginning_or_its_jobs_id():
         ("send_receipt", "/tasks/one/?name=shop.tasks.send_receipt"),
         ("shop.tasks.send_receipt", "/tasks/one/?name=shop.tasks.send_receipt"),
         ("critical", "/queues/one/?name=critical"),
+        ("celery@web-1", "/workers/one/?name=celery%40web-1"),
         ("timed out", "/dead-letters/?q=timed+out"),
         ("  ", "/dead-letters/"),
     ],
 )
-def test_find_goes_to_the_queue_or_task_of_a_name_and_searches_for_what_is_none(text, address):
+def test_find_goes_to_the_queue_worker_or_task_of_a_name_and_searches_for_what_is_none(text, address):
     make_letter(queue="critical", task="shop.tasks.send_receipt")
+    make_boot("celery@web-1")
 
     response = viewer().get("/find/", {"q": text})
 
