@@ -11,6 +11,7 @@ from console import times
 from console.number_charts import NumberChart
 from console.presenters import alert_chart, alert_list, alert_words
 from console.presenters.alert_list import AlertRow
+from console.presenters.alert_place import Place, place_of
 from console.presenters.plain import duration, visible
 from jobs import conf, search
 from jobs.alerts import reading, recipients, rules
@@ -97,6 +98,7 @@ class OneAlert:
     facts: list[Fact]
     ways: list[Way]
     runbook_href: str
+    place: Place | None
 
     @property
     def more_groups(self) -> int:
@@ -145,6 +147,7 @@ def read(alert: Alert, *, window: Window | None = None, now: datetime) -> OneAle
         facts=rule_facts(alert.rule),
         ways=ways(alert.rule),
         runbook_href=safe_href(alert.rule.runbook_url),
+        place=place_of(alert),
     )
 
 

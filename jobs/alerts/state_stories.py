@@ -149,7 +149,7 @@ def _button(rule: AlertRule, bundle: Sequence[Alert], *, now: datetime) -> Link:
     if kind is AlertKind.FAILURE_RATE:
         return Link("Open their dead letters", addresses.letters(_failed_query(bundle, now=now)))
     if kind is AlertKind.RETRY_RATE:
-        return Link("Open the attempts", addresses.jobs(_retried_query(rule)))
+        return Link("Open the attempts", addresses.jobs(retried_query(rule)))
     if kind is AlertKind.LATENCY and (rule.queue or rule.task):
         address = addresses.queue(rule.queue) if rule.queue else addresses.task(rule.task)
         return Link("Open the queue" if rule.queue else "Open the task", address)
@@ -171,7 +171,7 @@ def _failed(bundle: Sequence[Alert], *, now: datetime) -> letter_stories.Span:
     return letter_stories.span_of(bundle, before=window, now=now)
 
 
-def _retried_query(rule: AlertRule) -> str:
+def retried_query(rule: AlertRule) -> str:
     """Return the search for the attempts that a rule counts as retried."""
     named = [
         f"{name}:{quote(value)}" for name, value in (("task", rule.task), ("queue", rule.queue)) if value

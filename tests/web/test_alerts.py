@@ -375,6 +375,25 @@ def test_every_kind_has_its_pages(kind):
         assert client.get(address).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("kind", "subject", "watched", "words", "address"),
+    [
+        (AlertKind.NO_CONSUMER, "a b&c", {}, "Open the queue", "/queues/one/?name=a+b%26c"),
+        (AlertKind.QUEUE_DEPTH, "critical", {}, "Open the queue", "/queues/one/?name=critical"),
+        (AlertKind.WORKER_LOST, "celery@web-1", {}, "Open the worker", "/workers/one/?name=celery%40web-1"),
+        (AlertKind.LATENCY, "", {"task": "shop.pay"}, "Open the task", "/tasks/one/?name=shop.pay"),
+        (AlertKind.LATENCY, "", {}, "Open the queues", "/queues/"),
+        (AlertKind.RETRY_RATE, "", {"task": "shop.pay"}, "Open the attempts",
+         "/jobs/?q=outcome%3Aretried+task%3Ashop.pay"),
+        (AlertKind.OUTBOX_LAG, "", {}, "Open the outbox", "/outbox/"),
+    ],
+)  # fmt: skip
+def test_the_page_leads_to_what_the_alert_is_about(kind, subject, watched, words, address):
+    alert = make_alert(make_rule(kind, **watched), subject=subject)
+
+    assert href(viewer().get(of(alert)), words) == address
+
+
 def test_polling_ends_when_the_alert_is_over():
     client = viewer()
 
