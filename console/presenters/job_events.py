@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.urls import reverse
@@ -76,6 +76,10 @@ def attempts(life: JobLife) -> list[Attempt]:
     found = []
     for run in life.runs:
         death = deaths.pop((run.publication_id, run.attempt), None)
+        if death is not None and run.runtime_seconds is None:
+            # It did not tell how long it ran; the death knows until when its worker was heard of.
+            found.append(replace(_of_death(death), run=run))
+            continue
         found.append(
             Attempt(
                 number=run.attempt + 1,

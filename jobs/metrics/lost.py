@@ -28,7 +28,7 @@ from jobs.collector.storing import resolve_groups
 from jobs.collector.writing import update
 from jobs.core.cleaning import clean_name
 from jobs.core.words import LetterState, Reason
-from jobs.metrics import boots
+from jobs.metrics import boots, lost_attempts
 from jobs.metrics.workers import LOST_AFTER, SOLO_LOST_AFTER
 from jobs.models import DeadLetter, Death, OutboxMessage, Run, WorkerBoot
 from jobs.outbox.letters import message_of
@@ -116,7 +116,9 @@ def _declare(pk: int, now: datetime) -> int:
         ended = _ended(keys, since=boot.started_at)
         jobs = [job for number, job in enumerate(alone) if number not in ended]
         letters = [uuid.uuid4() for _ in jobs]
+        died = _not_told_before(boot, jobs)
         stored = _insert(boot, jobs, letters, now=now)
+        lost_attempts.count(boot, died, error_type=ERROR_TYPE, now=now)
         # Of a replayed job there is a letter already; its outcome still counts if it comes.
         new = set(DeadLetter.objects.filter(uuid__in=letters).values_list("uuid", flat=True))
         boot.presumed = [
@@ -180,6 +182,21 @@ def _ended(jobs: Sequence[Presumed], *, since: datetime) -> dict[int, str]:
     return found
 
 
+def _not_told_before(
+    boot: WorkerBoot, jobs: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the jobs, by the publication of their death, of which no such death is kept. One query."""
+    by_key = {(_publication_of_death(boot, job), job["attempt"]): job for job in reversed(jobs)}
+    deaths = Death.objects.filter(publication_id__in={publication for publication, _ in by_key})
+    told = set(deaths.order_by().values_list("publication_id", "attempt"))
+    return [(key[0], job) for key, job in by_key.items() if key not in told]
+
+
+def _publication_of_death(boot: WorkerBoot, job: Mapping[str, Any]) -> str:
+    # One that comes back and is lost again loses its jobs again.
+    return clean_name(f"lost:{boot.sequence}:{job['publication_id']}")
+
+
 def _insert(
     boot: WorkerBoot, jobs: Sequence[Mapping[str, Any]], letters: Sequence[uuid.UUID], *, now: datetime
 ) -> int:
@@ -219,8 +236,7 @@ def _record(boot: WorkerBoot, job: Mapping[str, Any], row: OutboxMessage | None)
     return Record(
         kind="death",
         reason=Reason.WORKER_LOST.value,
-        # One that comes back and is lost again loses its jobs again.
-        publication_id=f"lost:{boot.sequence}:{job['publication_id']}",
+        publication_id=_publication_of_death(boot, job),
         attempt=job["attempt"],
         at=boot.reported_at.timestamp(),
         task=job["task"],

@@ -14,12 +14,12 @@ from jobs.collector.rows import CLOCK_TOLERANCE
 from jobs.collector.writing import insert_prepared
 from jobs.core.cleaning import clean_name
 from jobs.metrics import boots, lost, rollups
+from jobs.metrics.run_names import fit
 from jobs.models import Run, WorkerBoot
 
 # A worker that was cut off tells of that time in one batch: so many minutes of it are known, if nothing else
 # happened in them, to be zero. Beyond, minutes without cells stay unknown.
 MOST_QUIET_MINUTES = 360
-MOST_NAME_BYTES = 600
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
 _RUN_COLUMNS = (
     *("task_id", "publication_id", "root_id"),
@@ -89,12 +89,12 @@ def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[tuple[Any, ...
     def name(text: str) -> str:
         cleaned = names.get(text)
         if cleaned is None:
-            cleaned = names[text] = _fit(clean_name(text))
+            cleaned = names[text] = fit(clean_name(text))
         return cleaned
 
     moments = Moments(now)
     for batch in batches:
-        worker = _fit(clean_name(batch.hostname))
+        worker = fit(clean_name(batch.hostname))
         for run in batch.runs:
             yield (
                 *(clean_name(run.task_id), clean_name(run.publication_id), clean_name(run.root_id)),
@@ -102,13 +102,6 @@ def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[tuple[Any, ...
                 *(moments.text(run.published_at), moments.text(run.started_at)),
                 *(moments.text(run.finished_at) or moments.now, run.latency, run.runtime),
             )
-
-
-def _fit(name: str) -> str:
-    """Return a name that is not too wide for ``run_newest``: PostgreSQL takes 2,704 bytes an entry, for four names."""
-    if name.isascii() or len(encoded := name.encode()) <= MOST_NAME_BYTES:
-        return name
-    return clean_name(name, limit=len(encoded[:MOST_NAME_BYTES].decode(errors="ignore")))
 
 
 class Moments:

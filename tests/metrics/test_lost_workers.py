@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.db.models import Sum
 
 from jobs.collector.storing import store as store_records
-from jobs.core.words import GroupState, ItemState, LetterState, Reason
+from jobs.core.words import GroupState, ItemState, LetterState, Reason, RollupLevel, RollupScope
 from jobs.errors import BrokerUnavailable
 from jobs.metrics import lost
 from jobs.metrics.collecting import RunsCollector
 from jobs.metrics.storing import store
 from jobs.metrics.workers import boots_now
-from jobs.models import DeadLetter, Death, FailureGroup, OutboxMessage, WorkerBoot
+from jobs.models import DeadLetter, Death, FailureGroup, OutboxMessage, Rollup, Run, WorkerBoot
 from tests.factories import make_item, make_letter, make_operation, make_record
 from tests.metrics.batches import NOW, ListInbox, make_batch, make_run, make_running, taken
 
@@ -320,10 +323,100 @@ def test_many_jobs_of_a_worker_are_lost_in_a_fixed_number_of_statements(django_a
     for job in WorkerBoot.objects.get().running[:30]:
         make_outbox_row(job["task_id"], job["publication_id"])
 
-    with django_assert_max_num_queries(25):
+    with django_assert_max_num_queries(33):
         assert lost.declare_lost(now=LATER) == 60
 
     assert DeadLetter.objects.filter(unreplayable="").count() == 30
+
+
+def dead_in_rollups() -> dict[tuple[str, str], int]:
+    """Return the deaths that the rollups of each level and scope count."""
+    rows = Rollup.objects.values_list("level", "scope").annotate(Sum("dead"))
+    return {(level, scope): dead for level, scope, dead in rows.order_by()}
+
+
+def everywhere(dead: int) -> dict[tuple[str, str], int]:
+    return {(level.value, scope.value): dead for level in RollupLevel for scope in RollupScope}
+
+
+def test_a_lost_job_is_counted_as_a_death_at_the_minute_of_its_loss_in_all_rollups():
+    lose(make_running(), make_running(), make_running(queue="low"))
+
+    assert dead_in_rollups() == everywhere(3)
+    minute = Rollup.objects.get(level="minute", scope="both", queue="critical")
+    assert (minute.task, minute.starts_at) == ("shop.tasks.send_receipt", LATER.replace(second=0))
+    assert (minute.dead, minute.received, minute.done, bytes(minute.runtime)) == (2, 0, 0, b"")
+
+
+def test_a_lost_job_is_an_attempt_of_the_jobs_list_that_goes_with_its_death():
+    job = make_running(attempt=2)
+    lose(job)
+
+    run = Run.objects.get()
+    assert (run.task_id, run.root_id, run.task, run.queue) == (job.task_id, job.root_id, job.task, "critical")
+    assert (run.outcome, run.attempt, run.worker, run.error_type) == (
+        "dead",
+        2,
+        "celery@pay-1",
+        lost.ERROR_TYPE,
+    )
+    assert (run.finished_at, run.runtime_seconds, run.latency_seconds) == (LATER, None, None)
+    assert run.started_at == NOW - timedelta(seconds=1)
+    assert run.publication_id == Death.objects.get().publication_id
+
+
+def test_a_lost_job_counts_once_whoever_declares_it_and_what_is_not_lost_does_not():
+    lose(make_running(), make_running(is_acknowledged=False))
+    lost.declare_lost(now=LATER)
+    lost.settle(now=LATER)
+
+    assert dead_in_rollups() == everywhere(1)
+    assert Run.objects.count() == 1
+
+
+def test_the_count_of_a_lost_job_is_not_taken_back_when_its_worker_comes_back_or_its_end_is_told():
+    job, other = make_running(), make_running()
+    lose(job, other)
+    ended = make_run(task_id=other.task_id, publication_id=other.publication_id)
+    store([make_batch([ended], boot_id="boot-2")], now=LATER)
+    assert lost.settle(now=LATER) == 1
+    store([make_batch(sequence=2, running=[job])], now=LATER)
+
+    assert dead_in_rollups() == everywhere(2)
+    assert Run.objects.filter(outcome="dead").count() == 2
+    assert DeadLetter.objects.filter(state=LetterState.DEAD).count() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_runops_that_declare_a_worker_lost_at_once_count_its_job_once():
+    store([make_batch(running=[make_running()])], now=NOW)
+
+    def declare(_: int) -> int:
+        try:
+            return lost.declare_lost(now=LATER)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as both:
+        assert sorted(both.map(declare, range(2))) == [0, 1]
+
+    assert dead_in_rollups() == everywhere(1)
+    assert Run.objects.count() == 1
+
+
+def test_a_replayed_job_that_is_lost_counts_as_a_death():
+    letter = make_letter(state=LetterState.REPLAYING, replays=1)
+    item = make_item(make_operation(), letter)
+    lose(make_running(task_id=item.task_id, replay_of=letter.uuid.hex, replay_item=item.pk))
+
+    assert dead_in_rollups() == everywhere(1)
+
+
+def test_names_too_wide_for_the_index_of_the_jobs_list_do_not_hinder_the_letters():
+    wide = "𝕏" * 255
+    assert lose(make_running(task=wide, queue=wide), hostname=wide) == 1
+
+    assert len(Run.objects.get().task.encode()) <= 600
 
 
 class Broken:

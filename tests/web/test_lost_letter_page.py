@@ -63,3 +63,18 @@ def test_the_list_shows_it(client: Client) -> None:
 
     assert response.status_code == 200
     assert "WorkerLost" in text_of(response)
+
+
+def test_its_job_has_one_attempt_that_died_and_its_queue_counts_it(client: Client) -> None:
+    job = make_running()
+    store([make_batch(running=[job])], now=NOW)
+    lost.declare_lost(now=LATER)
+
+    life = text_of(client.get(reverse("console:job", args=()), {"id": job.task_id}))
+    queue = text_of(client.get(reverse("console:queue"), {"name": "critical"}))
+    jobs = text_of(client.get(reverse("console:jobs"), {"q": "queue:critical outcome:dead"}))
+
+    assert life.count("Died: ") == 1
+    assert "of waiting" in life
+    assert "1 of 1 job" in queue
+    assert "WorkerLost" in jobs
