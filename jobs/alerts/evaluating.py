@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Max, Q
 
-from jobs.alerts import measuring, silences, telling
+from jobs.alerts import covering, measuring, silences, telling
 from jobs.alerts.measuring import Measured, Measurement
 from jobs.core.alerts import KINDS, Limits, Standing, Subject, Transition, judge
 from jobs.core.cleaning import clean_line
@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 # A rule that has an alert for each queue, group or worker collects for so long what begins after it has
 # told of one: an outage of ten queues is two mails, not ten.
 COLLECT = timedelta(minutes=5)
-# What these fire for while dead letters grow is told by that alert already: one outage, one mail.
-COVERED = frozenset({AlertKind.GROUP_FAILING, AlertKind.FAILURE_RATE, AlertKind.RETRY_RATE})
 TROUBLE_LENGTH = 500
 # By so much the clocks of two machines may differ.
 CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -73,7 +71,9 @@ class _KeptBack:
     """What keeps people from being told: a silence, or for what begins that another alert tells it."""
 
     silenced_until: datetime | None = None
-    covered_by: str = ""
+    covered_by: Alert | None = None
+    # Ids of what was covered and told to nobody after all.
+    lapsed: Container[int] = frozenset()
 
     @property
     def by_silence(self) -> str:
@@ -83,8 +83,9 @@ class _KeptBack:
 
     @property
     def at_begin(self) -> str:
-        covered = f"Not sent: “{self.covered_by}” tells of the same jobs." if self.covered_by else ""
-        return self.by_silence or covered
+        if self.by_silence or self.covered_by is None:
+            return self.by_silence
+        return f"Not sent: “{self.covered_by.rule.name}” tells of the same jobs."
 
 
 def evaluate(*, now: datetime) -> Evaluated:
@@ -118,13 +119,16 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
     silenced = silences.until_by_rule(now=now)
     total = Evaluated(rules=len(rules))
     troubles = {rule.pk: measured[rule.pk].trouble for rule in rules}
-    growing: list[AlertRule] = []
+    growing: list[Alert] = []
+    lapsed = covering.lapsed(alert for alerts in by_rule.values() for alert in alerts)
     # Growth first, since it covers what others fire for.
     for rule in sorted(rules, key=lambda each: (each.kind != AlertKind.LETTERS_GROWING, each.pk)):
-        kept_back = _KeptBack(silences.silenced_until(rule.pk, silenced), _covering(rule, growing))
+        silenced_until = silences.silenced_until(rule.pk, silenced)
         try:
             changes = _judge_rule(rule, by_rule[rule.pk], measured[rule.pk], ended, now=now)
             if changes.changed or changes.forgotten:
+                covered_by = covering.find(rule, growing) if changes.fired else None
+                kept_back = _KeptBack(silenced_until, covered_by, lapsed)
                 with transaction.atomic():
                     _write(changes, by_rule[rule.pk], kept_back, now=now)
         except (OperationalError, InterfaceError):
@@ -141,12 +145,9 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
             troubles[rule.pk] = (
                 f"{changes.left_out:,} more are not watched: {MOST_SUBJECTS} of it are open at most."
             )
-        is_growing = rule.kind == AlertKind.LETTERS_GROWING and any(
-            alert.state == AlertState.FIRING for alert in changes.changed
-        )
         # One that is silenced tells nobody, so it tells for no other.
-        if is_growing and kept_back.silenced_until is None:
-            growing.append(rule)
+        if rule.kind == AlertKind.LETTERS_GROWING and silenced_until is None:
+            growing += [alert for alert in changes.changed if alert.state == AlertState.FIRING]
         total.began += changes.began
         total.fired += len(changes.fired)
         total.reminded += len(changes.reminded)
@@ -154,16 +155,6 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
         total.forgotten += len(changes.forgotten)
     _note_evaluation(rules, troubles, now=now)
     return total
-
-
-def _covering(rule: AlertRule, growing: Sequence[AlertRule]) -> str:
-    """Return the name of a rule that fires for growing letters of all that ``rule`` watches, or ""."""
-    if rule.kind not in COVERED:
-        return ""
-    return next(
-        (each.name for each in growing if each.task in {"", rule.task} and each.queue in {"", rule.queue}),
-        "",
-    )
 
 
 def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[tuple[int, str], datetime]:
@@ -332,18 +323,20 @@ def _tell_fired(fired: list[Alert], kept_back: _KeptBack, *, now: datetime) -> N
             "letters": story.letters_query,
             "silenced": bool(kept_back.by_silence),
         }
+        if kept_back.covered_by is not None and not kept_back.by_silence:
+            alert.details[covering.COVERED_BY] = kept_back.covered_by.pk
         logger.warning("alert %s fires: %s", alert.pk, story.headline, extra={"rule": alert.rule_id})
 
 
 def _tell_reminders(
     changes: _Changes, firing: Sequence[Alert], kept_back: _KeptBack, *, now: datetime
 ) -> None:
-    """Remind of what still fires, once for those that were told together; and tell what a silence kept back."""
+    """Remind of what still fires, once for those that were told together; and tell what was kept back until now."""
     due = {_lead_id(alert): alert for alert in changes.reminded}
     if not kept_back.by_silence:
         for alert in firing:
             if (
-                alert.details.get("silenced")
+                (alert.details.get("silenced") or alert.pk in kept_back.lapsed)
                 and alert.recovering_since is None
                 and alert not in changes.fired
             ):
@@ -364,6 +357,7 @@ def _tell_reminders(
             alert.reminders, alert.told_at = number, now
             if not kept_back.by_silence:
                 alert.details = {**alert.details, "silenced": False}
+                alert.details.pop(covering.COVERED_BY, None)
             if alert not in changes.changed:
                 changes.changed.append(alert)
 

@@ -160,7 +160,7 @@ def _mail(row: Notification, *, now: datetime) -> tuple[str, str]:
                 for_good = for_good and _is_for_good(error)
                 continue
             accepted.add(recipient)
-            if len(left) > 1:
+            if len(row.recipients) > 1:
                 row.body = {**row.body, "accepted": sorted(accepted)}
                 Notification.objects.filter(pk=row.pk).update(body=row.body)
     finally:
