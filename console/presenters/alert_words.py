@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from console.presenters.plain import visible
 from jobs.alerts import rules
 from jobs.core import alert_words as words
@@ -51,8 +49,5 @@ def recipients(each: Notification) -> str:
 
 
 def host(url: str) -> str:
-    """Return the host of an address, "an address that cannot be read" when there is none."""
-    try:
-        return (urlsplit(url).hostname or "")[:_NAME_LIMIT] or "an address that cannot be read"
-    except ValueError:
-        return "an address that cannot be read"
+    """Return the host of a webhook, which is all of its address that pages show."""
+    return rules.host_of(url)[:_NAME_LIMIT]

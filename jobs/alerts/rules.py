@@ -252,10 +252,17 @@ def snapshot(rule: AlertRule) -> dict[str, Any]:
     return {name: getattr(rule, name) for name in FIELDS}
 
 
+def host_of(url: str) -> str:
+    """Return the host of a webhook: all of its address that many may read, since who knows the rest may post there."""
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    return host or ("an address that cannot be read" if url else "")
+
+
 def _audited(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values without the path of the webhook: who knows that may post there, and many read the audit."""
-    parts = urlsplit(values["webhook_url"])
-    return {**values, "webhook_url": f"{parts.scheme}://{parts.hostname}/…" if parts.hostname else ""}
+    return {**values, "webhook_url": host_of(values["webhook_url"])}
 
 
 def _switch(rule: AlertRule, *, is_enabled: bool, actor: Actor, now: datetime) -> AlertRule:
