@@ -14,14 +14,16 @@ _MORNING = "morning"
 EVERY_RULE = "every"
 LENGTHS = ("1h", "4h", _MORNING, "3d")
 _MORNING_AT = time(8)
+# One that is nearer than this is not meant by who is to sleep.
+_MORNING_AHEAD = timedelta(hours=1)
 
 
 def end_of(length: str, *, now: datetime) -> datetime:
-    """Return when a silence of this length ends; the morning is the next 08:00 UTC."""
+    """Return when a silence of this length ends; the morning is the next 08:00 UTC that is an hour away or more."""
     if length != _MORNING:
         return now + _SPANS[length]
     morning = datetime.combine(now.astimezone(UTC).date(), _MORNING_AT, tzinfo=UTC)
-    return morning if morning > now else morning + timedelta(days=1)
+    return morning if morning - now >= _MORNING_AHEAD else morning + timedelta(days=1)
 
 
 class SilenceForm(forms.Form):

@@ -96,7 +96,7 @@ def _ask(
             {
                 "value": each,
                 "word": _LENGTH_WORDS[each],
-                "until": f"{'' if each == 'morning' else 'until '}{times.clock(end_of(each, now=now), now=now)}",
+                "until": _until_words(each, now=now),
                 "is_chosen": each == length,
             }
             for each in LENGTHS
@@ -104,3 +104,12 @@ def _ask(
         "now": now,
     }
     return render(request, "console/alerts/silence.html", context, status=status)
+
+
+def _until_words(length: str, *, now: datetime) -> str:
+    """Say when it would end; of the morning which one."""
+    end = end_of(length, now=now)
+    clock = times.clock(end, now=now)
+    if length != "morning":
+        return f"until {clock}"
+    return f"today {clock}" if end.date() == now.astimezone(end.tzinfo).date() else f"tomorrow, {clock}"

@@ -60,7 +60,7 @@ def test_the_link_of_a_mail_opens_a_page_that_asks_and_silences_nothing():
     text = tags(response).text
     assert "Silence “Dead letters grow”" in text
     assert (
-        "1 hour until 04:12 UTC 4 hours until 07:12 UTC Until the morning 08:00 UTC 3 days until 15 Nov 03:12 UTC"
+        "1 hour until 04:12 UTC 4 hours until 07:12 UTC Until the morning today 08:00 UTC 3 days until 15 Nov 03:12 UTC"
         in text
     )
     assert chosen(response, "rule") == [str(rule.pk)]
@@ -96,10 +96,31 @@ def test_a_rule_is_silent_for_as_long_as_was_chosen_and_that_is_audited(length, 
     assert "Mara Lindqvist the relay is repaired" in tags(response).text
 
 
-def test_the_morning_is_always_ahead_and_within_a_day():
-    for hour in range(24):
-        now = datetime(2026, 11, 12, hour, 0, tzinfo=UTC)
-        assert timedelta(0) < end_of("morning", now=now) - now <= timedelta(days=1)
+@pytest.mark.parametrize(
+    ("at", "end", "words"),
+    [
+        ((6, 59), datetime(2026, 11, 12, 8, 0, tzinfo=UTC), "Until the morning today 08:00 UTC"),
+        ((7, 0), datetime(2026, 11, 12, 8, 0, tzinfo=UTC), "Until the morning today 08:00 UTC"),
+        ((7, 1), datetime(2026, 11, 13, 8, 0, tzinfo=UTC), "Until the morning tomorrow, 13 Nov 08:00 UTC"),
+        ((7, 56), datetime(2026, 11, 13, 8, 0, tzinfo=UTC), "Until the morning tomorrow, 13 Nov 08:00 UTC"),
+        ((23, 0), datetime(2026, 11, 13, 8, 0, tzinfo=UTC), "Until the morning tomorrow, 13 Nov 08:00 UTC"),
+    ],
+)
+def test_the_morning_is_the_next_one_that_is_an_hour_away_and_the_form_says_which(at, end, words):
+    now = NOW.replace(hour=at[0], minute=at[1], second=0, microsecond=0)
+    make_rule()
+
+    with time_machine.travel(now, tick=False):
+        text = tags(operator().get(SILENCE)).text
+
+    assert end_of("morning", now=now) == end
+    assert words in text
+
+
+def test_the_morning_is_always_an_hour_ahead_and_within_25():
+    for minute in range(0, 24 * 60, 7):
+        now = datetime(2026, 11, 12, tzinfo=UTC) + timedelta(minutes=minute)
+        assert timedelta(hours=1) <= end_of("morning", now=now) - now < timedelta(hours=25)
     assert all(end_of(length, now=NOW) > NOW for length in LENGTHS)
 
 
