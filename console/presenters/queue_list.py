@@ -13,7 +13,10 @@ from jobs.core.query import quote
 from jobs.core.windows import Window
 from jobs.metrics import letters, reading
 from jobs.metrics.reading import Figures
+from jobs.metrics.workers import boots_now
 from jobs.queues import reading as queues
+from jobs.queues import redelivery
+from jobs.queues.consumers import consumers_now
 from jobs.queues.reading import DepthPoint, QueueNow
 
 _NAMED_IN_SENTENCE = 3
@@ -42,6 +45,8 @@ class Row:
     oldest: str
     held: int | None
     held_words: str
+    left_words: str
+    left_title: str
     consumer_words: str
     dead: int
     why_unknown: str
@@ -70,7 +75,7 @@ class QueueList:
 
 
 def read(window: Window, *, now: datetime) -> QueueList:
-    """Read the list; six queries and those of the numbers, however many queues there are."""
+    """Read the list; nine queries and those of the numbers, however many queues there are."""
     states = {each.queue: each for each in queues.now_of_all(now=now)}
     numbers = reading.by_queue(window, now=now)
     before = reading.by_queue(window.before(), now=now)
@@ -78,6 +83,7 @@ def read(window: Window, *, now: datetime) -> QueueList:
     names = sorted({*states, *(name for name, each in numbers.items() if each.received or each.attempts)})
     depths = queues.depth_series(window, queues=names, now=now)
     dead = letters.dead_by("queue", names)
+    left = redelivery.left_behind(states.values(), boots_now(now=now), consumers_now(now=now), now=now)
     rows = [
         _row(
             name,
@@ -87,6 +93,7 @@ def read(window: Window, *, now: datetime) -> QueueList:
             depths.get(name, []),
             minutes=minutes,
             dead=dead.get(name, 0),
+            left=left.get(name, 0),
         )
         for name in names
     ]
@@ -193,6 +200,20 @@ def held_words(queue: QueueNow | None) -> str:
     return ", ".join(parts)
 
 
+def left_words(number: int) -> str:
+    """Write how many of the messages with workers are with none that is there."""
+    return f"{number:,} with lost workers"
+
+
+def left_title(number: int) -> str:
+    """Say what becomes of these."""
+    one = number == 1
+    return (
+        f"{number:,} of these {'was' if one else 'were'} taken by workers that are lost: Redis hands "
+        f"{'it' if one else 'them'} out again when {'its' if one else 'their'} visibility timeout is over."
+    )
+
+
 def is_worse(now: float | None, before: float | None) -> bool:
     """Tell whether a failure rate is higher than in the window before."""
     return now is not None and before is not None and now - before > _WORSE_BY
@@ -207,6 +228,7 @@ def _row(
     *,
     minutes: float,
     dead: int,
+    left: int,
 ) -> Row:
     state = state_of(queue)
     levels = [None if point is None else point.ready for point in depths]
@@ -229,6 +251,8 @@ def _row(
         oldest=figures.optional(queue.oldest_age_seconds if is_known and queue else None, figures.seconds),
         held=held_sum(queue) if is_known else None,
         held_words=held_words(queue),
+        left_words=left_words(left) if left else "",
+        left_title=left_title(left) if left else "",
         consumer_words=count_of(queue.consumers, "consumer") if queue and queue.consumers else "",
         dead=dead,
         why_unknown=why_unknown(queue),

@@ -17,8 +17,10 @@ from jobs.core.windows import Window
 from jobs.core.words import QueueActionState
 from jobs.metrics import letters, names, reading
 from jobs.metrics.reading import Figures
+from jobs.metrics.workers import boots_now
 from jobs.models import QueueAction, QueuePause
 from jobs.queues import reading as queues
+from jobs.queues import redelivery
 from jobs.queues.consumers import consumers_now, of_queue
 from jobs.queues.reading import DepthPoint, QueueNow
 
@@ -152,6 +154,11 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
     known = queue if queue is not None and not queue.is_stale else None
     minutes = figures.known_minutes(window, series, now=now)
     rows = task_rows(tasks, tasks_before, minutes=minutes)
+    there = consumers_now(now=now)
+    consumers = [each.hostname for each in of_queue(there, name)]
+    left = redelivery.left_behind(
+        [queue] if queue is not None else (), boots_now(now=now), there, now=now
+    ).get(name, 0)
     return QueuePage(
         name=name,
         state="paused" if pause is not None else queue_list.state_of(queue),
@@ -160,7 +167,7 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
         now=known,
         pause=pause,
         tiles=[
-            *_depth_tiles(known, depths, _consuming(name, now), why=queue_list.why_unknown(queue)),
+            *_depth_tiles(known, depths, consumers, left, why=queue_list.why_unknown(queue)),
             *number_tiles(numbers, before, minutes=minutes, window=window),
         ],
         tasks=rows[:TASKS_SHOWN],
@@ -292,7 +299,7 @@ def task_rows(now: dict[str, Figures], before: dict[str, Figures], *, minutes: f
 
 
 def _depth_tiles(
-    queue: QueueNow | None, depths: list[DepthPoint | None], hostnames: list[str], *, why: str
+    queue: QueueNow | None, depths: list[DepthPoint | None], hostnames: list[str], left: int, *, why: str
 ) -> list[Tile]:
     ready = queue.ready if queue is not None else None
     first = next((each.ready for each in depths if each is not None and each.ready is not None), None)
@@ -315,8 +322,8 @@ def _depth_tiles(
             "With workers",
             figures.optional(unacknowledged, figures.count),
             "",
-            fact=f"{held:,} held for later" if held else "none held for later",
-            title=_with_workers_title(queue, held),
+            fact=_with_workers_fact(held, left),
+            title=_with_workers_title(queue, held, left),
             why="Neither the broker nor its workers tell it."
             if queue is not None and unacknowledged is None
             else "",
@@ -333,10 +340,6 @@ def _depth_tiles(
     ]
 
 
-def _consuming(name: str, now: datetime) -> list[str]:
-    return [each.hostname for each in of_queue(consumers_now(now=now), name)]
-
-
 def _consumer_fact(queue: QueueNow | None) -> str:
     if queue is None:
         return ""
@@ -345,10 +348,17 @@ def _consumer_fact(queue: QueueNow | None) -> str:
     return "nobody consumes" if queue.is_unconsumed else ""
 
 
-def _with_workers_title(queue: QueueNow | None, held: int | None) -> str:
+def _with_workers_fact(held: int | None, left: int) -> str:
+    later = f"{held:,} held for later" if held else "none held for later"
+    return later if not left else f"{queue_list.left_words(left)}{f', {later}' if held else ''}"
+
+
+def _with_workers_title(queue: QueueNow | None, held: int | None, left: int) -> str:
     words = ["Delivered and not acknowledged."]
     if queue is not None and queue.is_told_by_workers:
         words = ["Delivered and not acknowledged, as the workers tell: this broker does not."]
+    if left:
+        words.append(queue_list.left_title(left))
     if held:
         words.append(f"Held for later: {queue_list.held_words(queue)}.")
     return " ".join(words)

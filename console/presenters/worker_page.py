@@ -16,6 +16,8 @@ from jobs.core.query import quote
 from jobs.metrics import workers
 from jobs.metrics.workers import BootNow
 from jobs.models import Worker
+from jobs.queues import redelivery
+from jobs.queues.consumers import taken_by
 
 RUNNING_SHOWN = 100
 TASKS_SHOWN = 200
@@ -196,6 +198,8 @@ def _notes(boots: list[BootNow], described: Worker | None, *, now: datetime) -> 
             )
         )
     boot = boots[0] if boots else None
+    if boot is not None and boot.state == workers.GONE and (left := _gone_note(boot)) is not None:
+        notes.append(left)
     if boot is not None and boot.is_online and boot.dropped:
         notes.append(
             Notice(
@@ -211,7 +215,6 @@ def _notes(boots: list[BootNow], described: Worker | None, *, now: datetime) -> 
 def _lost_note(boot: BootNow, *, is_back: bool, now: datetime) -> Notice:
     ago = times.ago(boot.last_seen_at, now=now)
     headline = f"It was lost {ago}" + (", and has started again since." if is_back else ".")
-    late = sum(1 for each in boot.running if not each.get("is_acknowledged"))
     parts = []
     if boot.jobs_lost:
         one = boot.jobs_lost == 1
@@ -219,18 +222,51 @@ def _lost_note(boot: BootNow, *, is_back: bool, now: datetime) -> Notice:
             f"{count_of(boot.jobs_lost, 'job')} that it had acknowledged before {'it' if one else 'they'} ran "
             f"{'is a dead letter' if one else 'are dead letters'} now."
         )
-    if late:
-        one = late == 1
-        parts.append(
-            f"{count_of(late, 'job')} that it ran and had not acknowledged {'goes' if one else 'go'} back to "
-            f"{'its queue' if one else 'their queues'}: the broker hands {'it' if one else 'them'} out again."
-        )
+    if taken := _taken_words(boot, now=now):
+        parts.append(taken)
     if not parts:
         parts.append("It ran nothing that went with it.")
     href = ""
     if boot.jobs_lost:
         href = addresses.letters_of(f"reason:worker_lost worker:{quote(boot.hostname)} state:any")
     return Notice("blue" if is_back else "red", "power", headline, " ".join(parts), href)
+
+
+def _taken_words(boot: BootNow, *, now: datetime) -> str:
+    """Say what a lost worker had taken and not acknowledged, and that it is handed out again, "" when nothing."""
+    number = sum(taken_by(boot).values())
+    if not number:
+        return ""
+    one = number == 1
+    runs = sum(1 for each in boot.running if not each.get("is_acknowledged"))
+    kinds = [(runs, "running"), (boot.reserved_total, "not begun"), (boot.held_total, "held for later")]
+    listed = ", ".join(f"{count:,} {kind}" for count, kind in kinds if count)
+    words = f"It had taken {count_of(number, 'message')} and not acknowledged {'it' if one else 'them'} ({listed})"
+    again = redelivery.of_lost(boot)
+    if again.by is None:
+        at_once = " as soon as it sees that the connection is gone" if again.is_at_once else ""
+        return f"{words}: the broker hands {'it' if one else 'them'} out again{at_once}."
+    at = f"{again.by:%Y-%m-%d %H:%M} UTC"
+    if again.by <= now:
+        return f"{words}: Redis has had {'it' if one else 'them'} to hand out again since {at} at the latest."
+    return (
+        f"{words}: Redis hands {'it' if one else 'them'} out again when the visibility timeout is over, "
+        f"by {at} at the latest."
+    )
+
+
+def _gone_note(boot: BootNow) -> Notice | None:
+    """Tell what a worker that said goodbye had left, None when nothing."""
+    number = sum(taken_by(boot).values())
+    if not number:
+        return None
+    one = number == 1
+    return Notice(
+        "blue",
+        "info",
+        f"It had taken {count_of(number, 'message')} that it had not acknowledged.",
+        f"A worker that stops gives {'it' if one else 'them'} back: the broker hands {'it' if one else 'them'} out again.",
+    )
 
 
 def _tiles(boot: BootNow, *, now: datetime) -> list[Tile]:
@@ -244,11 +280,12 @@ def _tiles(boot: BootNow, *, now: datetime) -> list[Tile]:
         Tile("Running", running, "jobs" if boot.is_online else "", fact="at the same time", why=silent),
         Tile(
             "Taken",
-            f"{boot.reserved_total:,}" if boot.is_online else "–",
+            f"{boot.reserved_total:,}",
             fact=f"{boot.held_total:,} more held for later"
             if boot.held_total
-            else "waiting for a free process",
-            why=silent,
+            else "waiting for a free process"
+            if boot.is_online
+            else "and not begun",
         ),
         Tile(
             "Load",

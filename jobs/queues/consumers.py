@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from jobs.metrics.workers import boots_now, lost_after
+from jobs.metrics.workers import BootNow, boots_now, lost_after
 from jobs.models import Worker
 
 # A worker is asked each 10 s.
@@ -36,13 +36,6 @@ def consumers_now(*, now: datetime) -> list[Consumer]:
         if not boot.is_online or now - boot.last_seen_at > lost_after(boot.pool):
             left.setdefault(boot.hostname, boot.goodbye_at or boot.last_seen_at)
             continue
-        unacknowledged = dict(boot.held)
-        for queue, number in boot.reserved.items():
-            unacknowledged[queue] = unacknowledged.get(queue, 0) + number
-        for job in boot.running:
-            if not job.get("is_acknowledged"):
-                queue = str(job.get("queue", ""))
-                unacknowledged[queue] = unacknowledged.get(queue, 0) + 1
         found.setdefault(
             boot.hostname,
             Consumer(
@@ -52,7 +45,7 @@ def consumers_now(*, now: datetime) -> list[Consumer]:
                 told_at=boot.last_seen_at,
                 reports=True,
                 held=boot.held,
-                unacknowledged=unacknowledged,
+                unacknowledged=taken_by(boot),
             ),
         )
     asked = Worker.objects.filter(seen_at__gte=now - ASKED_WITHIN).values_list(
@@ -63,6 +56,15 @@ def consumers_now(*, now: datetime) -> list[Consumer]:
         if hostname not in found and seen_at > left.get(hostname, seen_at - ASKED_WITHIN):
             found[hostname] = Consumer(hostname, boot_id, frozenset(queues), seen_at, reports=False)
     return sorted(found.values(), key=lambda consumer: consumer.hostname)
+
+
+def taken_by(boot: BootNow) -> dict[str, int]:
+    """Count by queue what a worker had taken and not acknowledged when it reported last, what it held among it."""
+    taken = dict(boot.held)
+    late = [str(job.get("queue", "")) for job in boot.running if not job.get("is_acknowledged")]
+    for queue, number in (*boot.reserved.items(), *((queue, 1) for queue in late)):
+        taken[queue] = taken.get(queue, 0) + number
+    return taken
 
 
 def of_queue(consumers: Iterable[Consumer], queue: str) -> list[Consumer]:

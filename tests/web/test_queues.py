@@ -16,7 +16,7 @@ from jobs.core.words import LetterState, QueueActionState
 from jobs.models import Lease, QueueAction, QueuePause
 from jobs.roles import OPERATOR, VIEWER
 from tests.factories import NOW, make_letter
-from tests.metrics_rows import TASK, make_boot, make_heartbeat, make_rollup, make_sample
+from tests.metrics_rows import TASK, make_boot, make_heartbeat, make_rollup, make_sample, running_job
 from tests.web.acting import audited
 from tests.web.people import HTMX, admin, client_of, href, operator, tags, viewer
 
@@ -241,6 +241,43 @@ def test_the_page_of_a_queue_tells_its_figures_with_what_changed():
     assert re.search(
         r"Latency p95 1\.[67]\d* s up 1(\.\d)? s from 0\.[45]\d* s p50 1\.[67]\d* s, p99 1", text
     )
+
+
+def lose_worker(minutes_ago: int = 21, **columns: Any) -> None:
+    seen = NOW - minutes_ago * MINUTE
+    make_boot("celery@img-2", last_seen_at=seen, lost_at=seen + timedelta(seconds=30), **columns)
+
+
+def test_messages_that_a_lost_worker_took_are_told_apart_from_those_that_living_ones_have(settings: Any):
+    settings.BROKER_URL = "redis://r/0"
+    make_boot(reserved={"critical": 2})
+    lose_worker(reserved={"critical": 3}, running=[running_job(), running_job(is_acknowledged=True)])
+    make_sample(unacknowledged=6)
+
+    response = client_of(VIEWER).get(CRITICAL)
+
+    assert "With workers 6 4 with lost workers" in tags(response).text
+    assert "4 of these were taken by workers that are lost: Redis hands them out again when" in (
+        response.content.decode()
+    )
+    assert "6 4 with lost workers" in page()
+
+
+@pytest.mark.parametrize(
+    ("broker", "minutes_ago", "delivered"),
+    [("redis://r/0", 21, 2), ("redis://r/0", 61, 6), ("amqp://r", 21, 6)],
+    ids=["all are with the living", "back by now", "this broker counts the living only"],
+)
+def test_no_message_is_said_to_be_with_a_lost_worker_where_that_is_not_known(
+    settings: Any, broker: str, minutes_ago: int, delivered: int
+) -> None:
+    settings.BROKER_URL = broker
+    make_boot(reserved={"critical": 2})
+    lose_worker(minutes_ago, reserved={"critical": 4})
+    make_sample(unacknowledged=delivered)
+
+    assert f"With workers {delivered} none held for later" in page(CRITICAL)
+    assert "with lost workers" not in page()
 
 
 def test_without_numbers_a_tile_says_why_and_shows_no_zero():

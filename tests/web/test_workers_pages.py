@@ -211,7 +211,8 @@ def test_a_worker_names_its_tasks_with_their_parameters():
     )
 
 
-def test_a_lost_worker_says_what_became_of_its_jobs_with_a_link_to_their_letters():
+def test_a_lost_worker_says_what_became_of_its_jobs_with_a_link_to_their_letters(settings: Any):
+    settings.BROKER_URL = "redis://r/0"
     make_lost(jobs_lost=3, running=[running_job(), running_job(is_acknowledged=True)])
 
     response = viewer().get("/workers/one/?name=celery%40img-2")
@@ -221,11 +222,57 @@ def test_a_lost_worker_says_what_became_of_its_jobs_with_a_link_to_their_letters
         "It was lost 21 min ago. 3 jobs that it had acknowledged before they ran are dead letters now."
         in text
     )
-    assert "1 job that it ran and had not acknowledged goes back to its queue" in text
+    assert "It had taken 1 message and not acknowledged it (1 running): Redis hands it out again" in text
     letters = href(response, "Look at them")
     assert letters == "/dead-letters/?q=reason%3Aworker_lost+worker%3Acelery%40img-2+state%3Aany"
     assert viewer().get(letters).status_code == 200
     assert not tags(response).all("a", href="/workers/one/grow/?name=celery%40img-2")
+
+
+@pytest.mark.parametrize(
+    ("broker", "options", "words"),
+    [
+        (
+            "redis://r/0",
+            {},
+            "Redis hands them out again when the visibility timeout is over, by 2026-11-12 03:51 UTC",
+        ),
+        (
+            "redis://r/0",
+            {"visibility_timeout": 600},
+            "Redis has had them to hand out again since 2026-11-12 03:01 UTC at the latest.",
+        ),
+        ("amqp://r", {}, "the broker hands them out again as soon as it sees that the connection is gone."),
+        ("memory://", {}, "the broker hands them out again."),
+    ],
+)
+def test_a_lost_worker_tells_what_it_had_not_acknowledged_and_when_that_comes_back(
+    broker: str, options: dict[str, Any], words: str, settings: Any
+) -> None:
+    settings.BROKER_URL, settings.BROKER_TRANSPORT_OPTIONS = broker, options
+    make_lost(
+        reserved={"critical": 4}, held={"low": 2}, running=[running_job(), running_job(is_acknowledged=True)]
+    )
+
+    text = page("/workers/one/?name=celery%40img-2")
+
+    taken = "It had taken 7 messages and not acknowledged them (1 running, 4 not begun, 2 held for later)"
+    assert f"{taken}: {words}" in text
+    assert "Taken 4 2 more held for later" in text
+
+
+def test_a_worker_that_was_stopped_tells_what_it_gave_back():
+    make_boot("celery@web-1", goodbye_at=NOW - MINUTE, last_seen_at=NOW - MINUTE, reserved={"critical": 4})
+
+    text = page(WEB_1)
+
+    assert "It had taken 4 messages that it had not acknowledged. A worker that stops gives them back" in text
+
+
+def test_a_worker_that_was_stopped_with_nothing_taken_says_nothing_of_it():
+    make_boot("celery@web-1", goodbye_at=NOW - MINUTE, last_seen_at=NOW - MINUTE)
+
+    assert "had not acknowledged" not in page(WEB_1)
 
 
 def test_a_worker_that_came_back_tells_of_its_loss_too():
