@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from jobs.core.spans import span as span
+
 
 def ago(moment: datetime, *, now: datetime) -> str:
     """Say how long ago: "4 s ago", "31 min ago", "2 h 41 min ago", then the day: "3 Nov", "3 Nov 2025"."""
@@ -15,20 +17,6 @@ def ago(moment: datetime, *, now: datetime) -> str:
         seconds = 0
     words = span(abs(seconds))
     return f"{words} ago" if seconds >= 0 else f"in {words}"
-
-
-def span(seconds: float) -> str:
-    """Say how long: "4 s", "31 min", "2 h 41 min", "3 days"."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = whole // 60
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} days"
 
 
 def day(moment: datetime, *, now: datetime) -> str:

@@ -63,7 +63,7 @@ class AlertRow:
         """How long it lasted."""
         if self.alert.resolved_at is None:
             return ""
-        return times.span((self.alert.resolved_at - self.told.since).total_seconds())
+        return reading.lasted_words([self.alert], now=self.alert.resolved_at)
 
     @property
     def figure_words(self) -> str:

@@ -168,7 +168,7 @@ def _groups(query: str, *, now: datetime) -> list[search.GroupRow]:
 
 def _tiles(alert: Alert, row: AlertRow, *, now: datetime) -> list[Tile]:
     kind, told = alert_words.kind_of(alert.rule), row.told
-    lasted = times.span(((alert.resolved_at or now) - told.since).total_seconds())
+    lasted = reading.lasted_words([alert], now=now)
     began = f"since {times.clock(told.since, now=now)} UTC"
     tiles = [Tile("Lasted" if alert.resolved_at else "Lasts", lasted, "", began)]
     if kind.unit is Unit.WORKERS:
@@ -230,7 +230,7 @@ def _life(
         text = f"below the limit; it is over when that has lasted for {wait}"
         entries.append(Entry(alert.recovering_since, "hourglass", "amber", "Recovering", text))
     if alert.resolved_at is not None:
-        lasted = times.span((alert.resolved_at - alert.began_at).total_seconds())
+        lasted = reading.lasted_words([alert], now=now)
         because = visible(str(alert.details.get("ended_because") or ""), keep="")
         because = f": {because}" if because else ""
         entries.append(

@@ -13,10 +13,13 @@ from jobs.alerts import addresses, letters, reading, rules, stories
 from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
 from jobs.core import alert_words
 from jobs.core import query as core_query
-from jobs.core.words import AlertKind, GroupState, LetterState, OperationKind
-from jobs.models import Alert, AlertRule, DeadLetter, Operation
+from jobs.core.moments import FIRST_MOMENT
+from jobs.core.words import AlertKind, GroupState, LetterState, OperationKind, RollupLevel, RollupScope
+from jobs.models import Alert, AlertRule, DeadLetter, Operation, Rollup
 
 HOUR = timedelta(hours=1)
+# Around the beginning of an hour: a worker that was just restarted leaves a minute out.
+RECORDED_WITHIN = timedelta(minutes=5)
 GROUP_WORDS = {state: state.value.capitalize() for state in GroupState}
 
 
@@ -68,19 +71,19 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
     in_all = DeadLetter.objects.filter(state=LetterState.DEAD).count()
     before = _before(rule, span)
     since = alert_words.clock(span.since, now=now)
-    lasted = (now - span.since).total_seconds()
+    ago = alert_words.ago((now - span.since).total_seconds())
     parts: list[Part] = [
         (f"{alert_words.counted(died, 'job')} died since ", False),
         (f"{since} UTC", True),
-        (f"{alert_words.ago(lasted)}, and {_waiting(in_all)}.", False),
+        (f"{ago}, and {_waiting(in_all)}.", False),
     ]
     if rule.kind == AlertKind.LETTERS_GROWING:
         limit = alert_words.number(rule.threshold)
-        was = alert_words.number(before)
-        parts.append((f" The limit is {limit} a minute; in the hour before it was {was} a minute.", False))
+        was = "" if before is None else f"; in the hour before it was {alert_words.number(before)} a minute"
+        parts.append((f" The limit is {limit} a minute{was}.", False))
     headline = _headline(bundle)
     if tone is Tone.STILL:
-        subject = alert_words.still_subject(headline, lasted=lasted)
+        subject = alert_words.still_subject(headline, lasted=reading.lasted_words(bundle, now=now))
     else:
         subject = alert_words.fired_subject(AlertKind(rule.kind), headline, since=span.since, now=now)
     return Story(
@@ -104,7 +107,7 @@ def recovered(bundle: Sequence[Alert], *, now: datetime) -> Story:
     span = span_of(bundle, now=now)
     died = span.died.count()
     last = letters.newest_death(span.died)
-    lasted = (now - span.since).total_seconds()
+    lasted = reading.lasted_words(bundle, now=now)
     waiting = span.died.filter(state=LetterState.DEAD).count()
     in_all = DeadLetter.objects.filter(state=LetterState.DEAD).count()
     first, end = alert_words.clock(span.since, now=now), alert_words.clock(now, now=now)
@@ -117,7 +120,7 @@ def recovered(bundle: Sequence[Alert], *, now: datetime) -> Story:
         ]
     parts.append(
         (
-            f"It lasted {alert_words.duration(lasted)}, from {first} to {end}, and"
+            f"It lasted {lasted}, from {first} to {end}, and"
             f" {alert_words.counted(died, 'job')} died. {_still_waiting(waiting, in_all, died)}",
             False,
         )
@@ -146,10 +149,29 @@ def _headline(bundle: Sequence[Alert]) -> str:
     return alert_words.headline(rules.words_of(alert.rule), value=shown, subjects=stories.names(bundle))
 
 
-def _before(rule: AlertRule, span: Span) -> float:
-    """Return how many died a minute in the hour before."""
-    found = letters.died(since=span.since - HOUR, until=span.since, task=rule.task, queue=rule.queue)
-    return found.count() / 60
+def _before(rule: AlertRule, span: Span) -> float | None:
+    """Return how many died a minute in the hour before; None of other kinds, and where that hour is not known."""
+    if rule.kind != AlertKind.LETTERS_GROWING:
+        return None
+    start = span.since - HOUR
+    count = letters.died(since=start, until=span.since, task=rule.task, queue=rule.queue).count()
+    return count / 60 if _was_recorded(start, has_letters=count > 0) else None
+
+
+def _was_recorded(start: datetime, *, has_letters: bool) -> bool:
+    """Say whether what died was recorded already when an hour began: what nobody recorded is not zero.
+
+    Workers that report say so each minute. Without their numbers letters of that hour and older ones do.
+    """
+    minutes = Rollup.objects.filter(
+        level=RollupLevel.MINUTE,
+        scope=RollupScope.ALL,
+        starts_at__gte=start - RECORDED_WITHIN,
+        starts_at__lte=start + RECORDED_WITHIN,
+    )
+    if minutes.exists():
+        return True
+    return has_letters and letters.died(since=FIRST_MOMENT, until=start).exists()
 
 
 def _waiting(in_all: int) -> str:

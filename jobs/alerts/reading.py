@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from jobs.alerts import rules, silences
 from jobs.core import alert_words
 from jobs.core.alerts import KINDS, Unit
+from jobs.core.spans import span
 from jobs.core.words import AlertKind, AlertState, Severity
 from jobs.models import Alert, AlertRule
 
@@ -116,6 +118,12 @@ def since_of(alert: Alert) -> datetime:
         return datetime.fromisoformat(alert.details["since"])
     except (KeyError, ValueError, TypeError):
         return alert.began_at
+
+
+def lasted_words(alerts: Sequence[Alert], *, now: datetime) -> str:
+    """Say how long alerts that fired together lasted, from the first's beginning to the last's end, or last by now."""
+    ends = [now if alert.resolved_at is None else alert.resolved_at for alert in alerts]
+    return span(max(0.0, (max(ends) - min(map(since_of, alerts))).total_seconds()))
 
 
 def letters_query_of(alert: Alert) -> str:

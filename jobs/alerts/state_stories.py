@@ -55,18 +55,17 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
     lead, rule = bundle[0], bundle[0].rule
     kind = KINDS[AlertKind(rule.kind)]
     since = min(reading.since_of(alert) for alert in bundle)
-    lasted = (now - since).total_seconds()
     headline = alert_words.headline(rules.words_of(rule), value=lead.value, subjects=stories.names(bundle))
     parts: list[Part] = [
         (SINCE.get(AlertKind(rule.kind), "It has been so since "), False),
         (f"{alert_words.clock(since, now=now)} UTC", True),
-        (f"{alert_words.ago(lasted)}.", False),
+        (f"{alert_words.ago((now - since).total_seconds())}.", False),
     ]
     if kind.has_threshold:
         parts.append((f" The limit is {alert_words.said(kind.unit, rule.threshold)}.", False))
     parts.append((f" {_consequence(bundle, now=now)}", False))
     if tone is Tone.STILL:
-        subject = alert_words.still_subject(headline, lasted=lasted)
+        subject = alert_words.still_subject(headline, lasted=reading.lasted_words(bundle, now=now))
     else:
         subject = alert_words.fired_subject(AlertKind(rule.kind), headline, since=since, now=now)
     return Story(
@@ -88,11 +87,11 @@ def recovered(bundle: Sequence[Alert], *, now: datetime) -> Story:
     lead, rule = bundle[0], bundle[0].rule
     kind = KINDS[AlertKind(rule.kind)]
     since = min(reading.since_of(alert) for alert in bundle)
-    lasted = (now - since).total_seconds()
+    lasted = reading.lasted_words(bundle, now=now)
     headline = alert_words.recovered_headline(rules.words_of(rule), subjects=stories.names(bundle))
     first, end = alert_words.clock(since, now=now), alert_words.clock(now, now=now)
     parts: list[Part] = [
-        (f"It lasted {alert_words.duration(lasted)}, from ", False),
+        (f"It lasted {lasted}, from ", False),
         (f"{first} to {end} UTC", True),
         (".", False),
     ]

@@ -140,11 +140,6 @@ def ended_links(alert: Alert) -> tuple[Link, ...]:
     )
 
 
-def lasted_seconds(alert: Alert, *, now: datetime) -> float:
-    """Return for how long it has been wrong."""
-    return max(0.0, (now - reading.since_of(alert)).total_seconds())
-
-
 def is_about_letters(rule: AlertRule) -> bool:
     """Say whether the rule is about dead letters."""
     return rule.kind in {AlertKind.LETTERS_GROWING, AlertKind.GROUP_FAILING}

@@ -225,15 +225,15 @@ def fired_subject(kind: AlertKind, words: str, *, since: datetime, now: datetime
     return f"{short} since {clock(since, now=now)} UTC" if kind in _WITH_SINCE else short
 
 
-def still_subject(words: str, *, lasted: float) -> str:
-    """Return the subject of a reminder: ``lasted`` seconds after it began."""
+def still_subject(words: str, *, lasted: str) -> str:
+    """Return the subject of a reminder; ``lasted`` says for how long it has been so."""
     short = words.replace("Dead letters are growing", "Dead letters grow", 1)
-    return f"Still firing after {duration(lasted)}: {lower_first(short)}"
+    return f"Still firing after {lasted}: {lower_first(short)}"
 
 
-def recovered_subject(words: str, *, lasted: float) -> str:
-    """Return the subject of the mail that says it is over, after so many seconds."""
-    return f"Recovered after {duration(lasted)}: {lower_first(words)}"
+def recovered_subject(words: str, *, lasted: str) -> str:
+    """Return the subject of the mail that says it is over; ``lasted`` says how long it lasted."""
+    return f"Recovered after {lasted}: {lower_first(words)}"
 
 
 def lower_first(words: str) -> str:

@@ -9,6 +9,7 @@ from html import unescape
 
 import pytest
 
+from console.presenters import alert_list, alert_page
 from jobs.alerts import mails, stories, telling
 from jobs.alerts.evaluating import evaluate
 from jobs.alerts.mails import LATE_MARK
@@ -62,7 +63,7 @@ def test_the_text_says_the_same_as_the_html(only_rule: Make) -> None:
     for sentence in (
         "Dead letters are growing by 150 a minute",
         "150 jobs died since 03:11 UTC (1 min ago), and 150 dead letters wait in all.",
-        "The limit is 20 a minute; in the hour before it was 0 a minute.",
+        "The limit is 20 a minute.",
         "SMTPServerDisconnected",
         "shop.tasks.send_receipt on critical",
         "Open these 150 letters",
@@ -78,6 +79,82 @@ def test_the_text_says_the_same_as_the_html(only_rule: Make) -> None:
         assert sentence in html, sentence
     for address in re.findall(r"https://\S+", row.text):
         assert address in unescape(row.html)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "died", "words"),
+    [
+        # Recorded all through the hour before; since a while; only lately; not at all.
+        ([61], 0, "The limit is 20 a minute; in the hour before it was 0 a minute."),
+        ([61], 240, "The limit is 20 a minute; in the hour before it was 4 a minute."),
+        ([5], 0, "The limit is 20 a minute. Nothing"),
+        ([5], 10, "The limit is 20 a minute. Nothing"),
+        ([500], 0, "The limit is 20 a minute. Nothing"),
+        ([], 0, "The limit is 20 a minute. Nothing"),
+    ],
+)
+def test_how_it_was_before_is_told_only_when_that_hour_was_recorded(
+    only_rule: Make, recorded: list[int], died: int, words: str
+) -> None:
+    only_rule(AlertKind.LETTERS_GROWING, threshold=20, window_minutes=5)
+    for minutes in recorded:
+        make_rollup(at=NOW - minutes * MINUTE)
+    if died:
+        make_copies(make_letter(died_at=NOW - 40 * MINUTE, death=False), died - 1)
+
+    row = fire()
+
+    shown = plain(row.html)
+    assert words.removesuffix(" Nothing") in shown
+    assert ("in the hour before" in shown) is ("in the hour before" in words)
+    assert (Alert.objects.get().before is None) is ("in the hour before" not in words)
+
+
+def test_how_it_was_before_is_told_without_numbers_when_letters_are_older_than_that_hour(
+    only_rule: Make,
+) -> None:
+    only_rule(AlertKind.LETTERS_GROWING, threshold=20, window_minutes=5)
+    make_letter(died_at=NOW - 300 * MINUTE, death=False)
+    make_copies(make_letter(died_at=NOW - 40 * MINUTE, death=False), 119)
+
+    assert "in the hour before it was 2 a minute." in plain(fire().html)
+
+
+@pytest.mark.parametrize("kind", [AlertKind.LETTERS_GROWING, AlertKind.GROUP_FAILING])
+@pytest.mark.parametrize("seconds", [629, 631, 655])
+def test_the_mail_and_the_page_say_the_same_of_how_long_it_lasted(
+    only_rule: Make, kind: AlertKind, seconds: int
+) -> None:
+    only_rule(kind, threshold=5, window_minutes=1)
+    make_copies(make_letter(died_at=NOW - timedelta(seconds=20), death=False), 50)
+    evaluate(now=NOW)
+    DeadLetter.objects.update(state=LetterState.PURGED)
+    evaluate(now=NOW + timedelta(seconds=seconds - 20))
+
+    alert = Alert.objects.get()
+    row = Notification.objects.get(kind=NotificationKind.RECOVERED)
+
+    assert alert.state == AlertState.RESOLVED
+    assert "Recovered after 10 min" in row.subject
+    assert "It lasted 10 min, from" in row.text
+    assert alert_list.row_of(alert, now=NOW).lasted_words == "10 min"
+    page = alert_page.read(alert, now=NOW + timedelta(hours=1))
+    assert [tile.figure for tile in page.tiles if tile.name == "Lasted"] == ["10 min"]
+    assert any(entry.text == "after 10 min" for entry in page.life)
+
+
+def test_a_reminder_and_the_page_say_the_same_of_how_long_it_lasts(only_rule: Make) -> None:
+    only_rule(AlertKind.LETTERS_GROWING, threshold=5, window_minutes=60, reminder_seconds=600)
+    make_copies(make_letter(died_at=NOW - timedelta(seconds=50), death=False), 500)
+    evaluate(now=NOW)
+    now = NOW + timedelta(seconds=600)
+
+    evaluate(now=now)
+
+    row = Notification.objects.get(kind=NotificationKind.REMINDER)
+    page = alert_page.read(Alert.objects.get(), now=now)
+    assert "Still firing after 10 min" in row.subject
+    assert [tile.figure for tile in page.tiles if tile.name == "Lasts"] == ["10 min"]
 
 
 def test_at_most_five_groups_stand_in_a_mail_and_the_rest_is_counted(only_rule: Make) -> None:
