@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from console import addresses
+from console import addresses, windows
 from console.actors import actor_of
 from console.forms.asking import RevokeForm
 from console.forms.replay import WhyForm
@@ -75,13 +75,19 @@ def revoke(request: HttpRequest) -> HttpResponse:
                 error, status = str(refused), 409
             else:
                 messages.success(request, worker_asking.revoked_words(task_id, done))
-                return redirect(
-                    addresses.worker_page(asked.hostname) if asked.hostname else reverse("console:workers")
-                )
+                return redirect(_back(request, asked.hostname))
         else:
             status = 422
     context = {"asked": asked, "form": form, "error": error, "now": now}
     return render(request, "console/workers/revoke.html", context, status=status)
+
+
+def _back(request: HttpRequest, hostname: str) -> str:
+    """Return the worker's page, or the list where none is known, in the time window that one came from."""
+    query = windows.of(request).query
+    if hostname:
+        return addresses.worker_page(hostname, window_query=query)
+    return f"{reverse('console:workers')}{'?' if query else ''}{query}"
 
 
 def _act(request: HttpRequest, action: str, service: Callable[..., None]) -> HttpResponse:
@@ -102,7 +108,7 @@ def _act(request: HttpRequest, action: str, service: Callable[..., None]) -> Htt
                 error, status = str(refused), 409
             else:
                 messages.success(request, f"{visible(page.hostname[:80], keep='')} {asked.said}")
-                return redirect(addresses.worker_page(page.hostname))
+                return redirect(_back(request, page.hostname))
         else:
             status = 422
     context: dict[str, Any] = {"asked": asked, "page": page, "form": form, "error": error, "now": now}

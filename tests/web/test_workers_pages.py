@@ -297,6 +297,45 @@ def test_a_worker_without_the_agent_says_what_is_missing_and_how_to_get_it():
     assert "Attach the agent: from jobs.agent import attach; attach(app)." in text
 
 
+# The time window
+
+
+@pytest.mark.parametrize("address", ["/workers/?window=6h", f"{WEB_1}&window=6h"])
+def test_links_among_pages_of_numbers_keep_the_time_window(address: str) -> None:
+    make_boot(running=[running_job()])
+    Worker.objects.create(hostname="celery@web-1", seen_at=NOW, tasks={"shop.any": None}, has_agent=True)
+
+    links = tags(admin().get(address)).all("a")
+
+    of_numbers = [
+        str(each.get("href"))
+        for each in links
+        if str(each.get("href")).startswith(("/workers/", "/queues/", "/tasks/", "/?"))
+        or each.get("href") == "/"
+    ]
+    assert len(of_numbers) >= 4
+    assert [each for each in of_numbers if "window=6h" not in each] == []
+
+
+@pytest.mark.parametrize("action", ["grow", "shrink", "shut-down", "revoke"])
+def test_what_is_done_to_a_worker_leads_back_into_the_time_window(
+    action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_boot(running=[running_job(task_id=JOB)])
+    for name in ("grow", "shrink", "shut_down"):
+        monkeypatch.setattr(worker_control, name, lambda **_: None)
+    monkeypatch.setattr(worker_control, "revoke", lambda **_: Revoked(1, ""))
+    address = REVOKE if action == "revoke" else f"/workers/one/{action}/?name=celery%40web-1"
+    client = admin()
+
+    asked = tags(client.get(f"{address}&window=6h"))
+    done = client.post(f"{address}&window=6h", {"why": "it is too slow"})
+
+    assert asked.all("a", href=f"{WEB_1}&window=6h")
+    assert asked.all("a", href="/workers/?window=6h")
+    assert done.headers["Location"] == f"{WEB_1}&window=6h"
+
+
 # What is done to it
 
 
