@@ -62,7 +62,7 @@ class OpenOperation:
 class Overview:
     """What needs attention and how many dead letters there are; ``deaths`` are the last hour's, in buckets.
 
-    ``queues`` and ``boots`` are all of them, as they are now.
+    ``groups``, ``queues`` and ``boots`` are all of them, as they are now.
     """
 
     undone: list[leases.Undone]
@@ -93,6 +93,17 @@ class Overview:
         return sorted(found, key=lambda boot: (boot.last_seen_at, boot.hostname), reverse=True)
 
     @property
+    def shown_alerts(self) -> list[OpenAlert]:
+        """The most severe and the longest of the alerts."""
+        return self.alerts[:SHOWN_ALERTS]
+
+    @property
+    def shown_groups(self) -> list[FailingGroup]:
+        """The largest of the groups that fail, without those of which an alert tells already."""
+        told = self._told(AlertKind.GROUP_FAILING)
+        return [each for each in self.groups if str(each.row.group.pk) not in told][:SHOWN_GROUPS]
+
+    @property
     def shown_queues(self) -> list[QueueNow]:
         """The fullest of the queues that nobody consumes, without those of which an alert tells already."""
         told = self._told(AlertKind.NO_CONSUMER)
@@ -105,7 +116,7 @@ class Overview:
         return [boot for boot in self.lost if boot.hostname not in told][:SHOWN_WORKERS]
 
     def _told(self, kind: AlertKind) -> set[str]:
-        return {each.alert.subject for each in self.alerts[:SHOWN_ALERTS] if each.rule.kind == kind}
+        return {each.alert.subject for each in self.shown_alerts if each.rule.kind == kind}
 
     @property
     def online_count(self) -> int:
@@ -118,8 +129,8 @@ class Overview:
         return sum(
             (
                 bool(self.undone),
-                min(len(self.alerts), SHOWN_ALERTS),
-                len(self.groups),
+                len(self.shown_alerts),
+                len(self.shown_groups),
                 len(self.shown_queues),
                 len(self.shown_workers),
                 bool(self.outbox.stuck),
@@ -188,7 +199,7 @@ def _failing_groups(*, now: datetime) -> list[FailingGroup]:
         states=states,
         spark_buckets=SPARK_BUCKETS,
     )
-    failing = [row for row in recent if now - row.last_died_at <= STILL_FAILING][:SHOWN_GROUPS]
+    failing = [row for row in recent if now - row.last_died_at <= STILL_FAILING]
     if not failing:
         return []
     whole = search.groups(core_query.parse("", now=now), states=states, spark_buckets=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
@@ -12,7 +13,6 @@ from django.urls import reverse
 from console import addresses, times
 from console.presenters import alert_list
 from console.presenters.plain import count_of, short_task, visible
-from jobs import overview
 from jobs.alerts.reading import OpenAlert
 from jobs.core.words import AlertKind
 from jobs.metrics.workers import BootNow
@@ -55,10 +55,11 @@ class AttentionRow:
 
 
 def alerts(found: Overview, *, now: datetime) -> list[AttentionRow]:
-    """Present the alerts that fire."""
-    shown = found.alerts[: overview.SHOWN_ALERTS]
+    """Present the alerts that fire; one of a failure takes the place of its group's own row."""
+    shown = found.shown_alerts
     told = alert_list.told_by_alert([each.alert for each in shown], now=now) if shown else {}
-    return [_alert(each, told[each.alert.pk], found.deaths, now=now) for each in shown]
+    groups = {str(each.row.group.pk): each.row.buckets for each in found.groups}
+    return [_alert(each, told[each.alert.pk], _bars(each, found.deaths, groups), now=now) for each in shown]
 
 
 def queues(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
@@ -71,7 +72,14 @@ def workers(found: Overview, *, window_query: str, now: datetime) -> list[Attent
     return [_worker(each, window_query=window_query, now=now) for each in found.shown_workers]
 
 
-def _alert(alert: OpenAlert, told: str, deaths: list[int], *, now: datetime) -> AttentionRow:
+def _bars(alert: OpenAlert, deaths: list[int], groups: Mapping[str, list[int]]) -> list[int]:
+    """Return the deaths of the last hour of which an alert tells."""
+    if alert.rule.kind == AlertKind.GROUP_FAILING:
+        return groups.get(alert.alert.subject, [])
+    return deaths if alert.rule.kind == AlertKind.LETTERS_GROWING else []
+
+
+def _alert(alert: OpenAlert, told: str, bars: list[int], *, now: datetime) -> AttentionRow:
     page = reverse("console:alert", args=(alert.alert.pk,))
     silence = f"{reverse('console:alert-silence')}?{urlencode({'rule': alert.rule.pk})}"
     parts = [f"Limit {alert.limit}." if alert.limit else ""]
@@ -99,13 +107,15 @@ def _alert(alert: OpenAlert, told: str, deaths: list[int], *, now: datetime) -> 
             ),
             _place(alert) or Action("Open alert", page),
         ],
-        bars=deaths if alert.rule.kind == AlertKind.LETTERS_GROWING else [],
+        bars=bars,
     )
 
 
 def _place(alert: OpenAlert) -> Action | None:
-    """Return the way to the queue or worker that an alert is about: it takes the place of that one's own row."""
+    """Return the way to what an alert is about: it takes the place of that one's own row."""
     subject = alert.alert.subject
+    if alert.rule.kind == AlertKind.GROUP_FAILING and subject.isdecimal():
+        return Action("Group", reverse("console:group", args=(int(subject),)))
     if alert.rule.kind == AlertKind.NO_CONSUMER:
         return Action("Queue", addresses.queue_page(subject))
     if alert.rule.kind == AlertKind.WORKER_LOST:

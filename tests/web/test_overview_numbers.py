@@ -9,7 +9,7 @@ import time_machine
 
 from jobs.core.words import AlertKind, LetterState
 from jobs.models import Alert, AlertRule, Deploy, StateSample
-from tests.factories import NOW, make_letter
+from tests.factories import NOW, make_group, make_letter
 from tests.metrics_rows import make_boot, make_heartbeat, make_rollup, make_sample, running_job
 from tests.web.people import HTMX, href, operator, tags, viewer
 
@@ -313,3 +313,70 @@ def test_names_of_strangers_are_text_in_tables_charts_and_rows():
         # What plotly would take for a tag is escaped once more than the page's own text.
         assert "&amp;lt;b onmouseover" in page
         assert "\u202e" not in page
+
+
+def test_a_new_failure_of_which_an_alert_tells_has_no_second_row():
+    rule = AlertRule.objects.get(kind=AlertKind.GROUP_FAILING)
+    told, untold = make_group(), make_group()
+    for group in (told, told, untold):
+        make_letter(group=group, died_at=NOW - MINUTE, death=False)
+    alert = fires(rule, subject=str(told.pk))
+
+    response = operator().get("/")
+
+    rows = [each["id"] for each in tags(response).all("li", class_="attention-row")]
+    assert [row for row in rows if row.startswith(("alert", "group"))] == [
+        f"alert-{alert.pk}",
+        f"group-{untold.pk}",
+    ]
+    assert href(response, "Group") == f"/groups/{told.pk}/"
+    # The sentence counts both, since both fail.
+    assert "3 jobs" in tags(response).text
+    assert "2 groups" in tags(response).text
+
+
+def test_eight_failures_are_eight_rows_and_the_alerts_that_are_not_shown_are_linked():
+    rule = AlertRule.objects.get(kind=AlertKind.GROUP_FAILING)
+    groups = [make_group() for _ in range(8)]
+    for group in groups:
+        make_letter(group=group, died_at=NOW - MINUTE, death=False)
+        fires(rule, subject=str(group.pk))
+
+    response = viewer().get("/")
+
+    page = tags(response)
+    rows = [each["id"] for each in page.all("li", class_="attention-row")]
+    assert len([row for row in rows if row.startswith("alert-")]) == 5
+    assert len([row for row in rows if row.startswith("group-")]) == 3
+    assert href(response, "All 8 firing alerts") == "/alerts/"
+
+
+def test_groups_that_alerts_tell_of_take_no_place_from_other_groups():
+    rule = AlertRule.objects.get(kind=AlertKind.GROUP_FAILING)
+    groups = [make_group() for _ in range(13)]
+    for number, group in enumerate(groups):
+        for _ in range(20 - number):
+            make_letter(group=group, died_at=NOW - MINUTE, death=False)
+    for group in groups[:5]:
+        fires(rule, subject=str(group.pk))
+
+    response = viewer().get("/")
+
+    rows = [each["id"] for each in tags(response).all("li", class_="attention-row")]
+    assert [row for row in rows if row.startswith("group-")] == [f"group-{each.pk}" for each in groups[5:]]
+    assert "firing alerts" not in response.content.decode()
+    assert "13 groups" in tags(response).text
+
+
+def fires(rule: AlertRule, *, subject: str) -> Alert:
+    """Make an alert that fires for a minute."""
+    return Alert.objects.create(
+        rule=rule,
+        subject=subject,
+        state="firing",
+        began_at=NOW - 5 * MINUTE,
+        fired_at=NOW - MINUTE,
+        measured_at=NOW,
+        value=1.0,
+        peak=1.0,
+    )
