@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -147,3 +148,35 @@ def test_the_window_is_kept_from_page_to_page(numbers_page):
     expect(page.get_by_role("heading", name="Last 6 hours")).to_be_visible()
     page.get_by_role("link", name="Queues", exact=True).first.click()
     expect(page.get_by_text("Depth, last 6 hours")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("address", "body", "opened_page"),
+    [
+        ("/queues/?window=6h", "#queues", r"/queues/one/\?name=critical&window=6h$"),
+        ("/workers/?window=6h", "#workers", r"/workers/one/\?name=celery%40web-1&window=6h$"),
+    ],
+)
+def test_a_list_of_queues_or_workers_is_walked_with_keys_and_keeps_its_place_when_it_is_read_anew(
+    numbers_page: Page, address: str, body: str, opened_page: str
+) -> None:
+    page = numbers_page
+    page.goto(address)
+    cursor = page.locator("[data-cursor]")
+    for _ in range(3):
+        page.keyboard.press("j")
+    expect(cursor).to_have_count(1)
+    last = page.locator(f"{body} tbody tr").last
+    expect(last).to_have_attribute("data-cursor", "")
+    page.keyboard.press("k")
+    expect(last).not_to_have_attribute("data-cursor", "")
+    page.keyboard.press("j")
+
+    page.evaluate("body => document.querySelector(body).setAttribute('data-old', '')", body)
+    page.evaluate("() => htmx.trigger('#live', 'refresh')")
+
+    expect(page.locator(f"{body}[data-old]")).to_have_count(0)
+    expect(last).to_have_attribute("data-cursor", "")
+    expect(last.locator("th a")).to_be_focused()
+    page.keyboard.press("e")
+    page.wait_for_url(re.compile(opened_page))

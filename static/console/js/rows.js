@@ -15,6 +15,8 @@ if (list) {
   let lastTick = null;
   let isEverything = false;
 
+  // What opens a row.
+  const linkOf = (row) => row?.querySelector(".row-link, [data-opens]");
   const cursor = () => list.querySelector("[data-cursor]");
 
   function move(step) {
@@ -24,7 +26,7 @@ if (list) {
     const next = known[at === -1 ? 0 : Math.min(known.length - 1, Math.max(0, at + step))];
     cursor()?.removeAttribute("data-cursor");
     next.setAttribute("data-cursor", "");
-    next.querySelector(".row-link")?.focus({ preventScroll: true });
+    linkOf(next)?.focus({ preventScroll: true });
     next.scrollIntoView({ block: "nearest" });
   }
 
@@ -110,7 +112,7 @@ if (list) {
       }
       lastTick = tick;
       say();
-    } else if (key === "e" && row) row.querySelector(".row-link")?.click();
+    } else if (key === "e" && row) linkOf(row)?.click();
     else if (key === "r") {
       if (ticks().some((tick) => tick.checked)) bar.querySelector("[data-replay] .button")?.click();
       else row?.querySelector("[data-replay-row], [data-replay-row-box] .button")?.click();
@@ -148,7 +150,21 @@ if (list) {
   document.addEventListener("htmx:oobAfterSwap", () => {
     const fresh = list.querySelector("[data-focused]");
     fresh?.removeAttribute("data-focused");
-    fresh?.querySelector(".row-link")?.focus({ preventScroll: true });
+    linkOf(fresh)?.focus({ preventScroll: true });
+  });
+
+  // A list that is drawn anew as a whole keeps them on the row of the same name.
+  let kept = null;
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const row = cursor();
+    const isWithin = row && list.contains(event.detail.target) && event.detail.target.contains(row);
+    kept = isWithin ? { name: row.dataset.rowOf, isFocused: linkOf(row) === document.activeElement } : null;
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    const fresh = kept && rows().find((row) => row.dataset.rowOf === kept.name);
+    if (fresh && !cursor()) fresh.setAttribute("data-cursor", "");
+    if (fresh && kept.isFocused) linkOf(fresh)?.focus({ preventScroll: true });
+    kept = null;
   });
 
   // Back from another page the browser restores ticks.
