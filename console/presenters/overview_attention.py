@@ -168,8 +168,8 @@ def _fate(boot: BootNow) -> str:
     of = f" of {_visible(short_task(task))}" if len(tasks) == 1 else f" of {len(tasks)} tasks"
     ran = f"It ran {count_of(len(boot.running), 'job')}{of}"
     if boot.jobs_lost >= len(boot.running):
-        whole = "it is a dead letter" if boot.jobs_lost == 1 else f"all {boot.jobs_lost:,} are dead letters"
-        return f"{ran}; {whole} now."
+        whole = {1: "it is a dead letter", 2: "both are dead letters"}.get(boot.jobs_lost)
+        return f"{ran}; {whole or f'all {boot.jobs_lost:,} are dead letters'} now."
     if boot.jobs_lost:
         dead = "is a dead letter" if boot.jobs_lost == 1 else "are dead letters"
         return f"{ran}; {boot.jobs_lost:,} {dead} now, the broker gives the others to another worker."

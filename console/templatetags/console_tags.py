@@ -197,7 +197,9 @@ def short_type(error_type: str) -> str:
 def error_line(error_type: str, error: str, limit: int = _LINE_LIMIT, plain: bool = False) -> SafeString:
     """Write an error in one line: type bold, message, its variable parts dimmed unless ``plain``."""
     name = short_type(visible(error_type[:limit], keep=""))
-    text = " ".join(error[: limit * 2].split())[:limit]
+    whole = " ".join(error[: limit * 2].split())
+    text = whole[:limit]
+    cut = "…" if len(whole) > limit or len(error) > limit * 2 else ""
     if name and text.startswith(f"{name}: "):
         text = text[len(name) + 2 :]
     parts = format_html_join(
@@ -212,6 +214,8 @@ def error_line(error_type: str, error: str, limit: int = _LINE_LIMIT, plain: boo
             for part, varies in ([(text, False)] if plain else split_variable(text))
         ),
     )
+    if cut and not text.endswith(cut):
+        parts = format_html("{}{}", parts, cut)
     if not name:
         return format_html('<span class="hostile">{}</span>', parts or "No error was recorded")
     return format_html('<span class="hostile"><b>{}</b> {}</span>', name, parts)

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 import time_machine
 
+from console.templatetags.console_tags import error_line, group_title
 from jobs.core.words import AlertKind, LetterState
-from jobs.models import Alert, AlertRule, Deploy, StateSample
+from jobs.models import Alert, AlertRule, Deploy, FailureGroup, StateSample
 from tests.factories import NOW, make_group, make_letter
 from tests.metrics_rows import make_boot, make_heartbeat, make_rollup, make_sample, running_job
 from tests.web.people import HTMX, href, operator, tags, viewer
@@ -151,6 +152,21 @@ def test_a_queue_without_a_consumer_and_a_lost_worker_need_attention():
     assert "It ran 3 jobs of resize_image; all 3 are dead letters now." in text
     assert href(response, "celery@img-2 stopped") == "/workers/one/?name=celery%40img-2"
     assert tiles_of(response)["Workers"].startswith("1 of 2")
+
+
+def test_two_jobs_that_were_lost_with_a_worker_are_both_dead_letters():
+    jobs = [running_job(is_acknowledged=True) for _ in range(2)]
+    make_boot("celery@img-2", last_seen_at=NOW - MINUTE, lost_at=NOW, jobs_lost=2, running=jobs)
+
+    text = tags(viewer().get("/")).text
+
+    assert "It ran 2 jobs of send_receipt; both are dead letters now." in text
+
+
+def test_a_title_that_is_cut_says_so_and_one_that_fits_does_not():
+    assert group_title(FailureGroup(error_type="E", title="E: " + "word " * 40), 160).endswith("…</span>")
+    assert "…" not in group_title(FailureGroup(error_type="E", title="E: " + "w" * 157), 160)
+    assert "…" in error_line("E", "x" * 400)
 
 
 def test_what_an_alert_tells_is_not_told_a_second_time():
