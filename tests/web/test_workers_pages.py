@@ -223,7 +223,7 @@ def test_a_lost_worker_says_what_became_of_its_jobs_with_a_link_to_their_letters
         in text
     )
     assert "It had taken 1 message and not acknowledged it (1 running): Redis hands it out again" in text
-    letters = href(response, "Look at them")
+    letters = href(response, "Look at the dead letters")
     assert letters == "/dead-letters/?q=reason%3Aworker_lost+worker%3Acelery%40img-2+state%3Aany"
     assert viewer().get(letters).status_code == 200
     assert not tags(response).all("a", href="/workers/one/grow/?name=celery%40img-2")
