@@ -25,7 +25,8 @@ from jobs.broker import connect
 
 # All is over within 10 s. Beat first, so that nothing new is sent; then the workers, whose jobs get
 # time to finish and go back to the broker when they do not; Redis last, it holds what the others wrote.
-SENDER_STOP = StopRule(stage=0, kill_after_seconds=1.0)
+# On a busy machine the end of an interpreter takes a second by itself.
+SENDER_STOP = StopRule(stage=0, kill_after_seconds=2.5)
 BEAT_STOP = StopRule(stage=0, kill_after_seconds=2.5, repeat_every_seconds=0.7)
 # Giving jobs back takes Celery 1 to 2 s by itself.
 WORKER_STOP = StopRule(stage=1, quit_after_seconds=4.0, kill_after_seconds=7.0)

@@ -46,7 +46,14 @@ def threads(workers, settings) -> Worker:
 
 
 def name_of(worker: Worker) -> str:
-    replies = worker.app.control.ping(timeout=5, limit=1)
+    replies: list[Any] = []
+
+    def answers() -> bool:
+        # Redis keeps no broadcast for a worker that does not listen yet.
+        replies.extend(worker.app.control.ping(timeout=2, limit=1))
+        return bool(replies)
+
+    wait_until(answers, seconds=60, what="an answer of the worker")
     return str(next(iter(replies[0])))
 
 
