@@ -6,12 +6,14 @@ whole minutes, hours and days, so the rows cannot be moved in time as those of t
 
 from __future__ import annotations
 
+import math
 import random
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from statistics import NormalDist
 from typing import Any
 
 from jobs.core import histograms
@@ -21,6 +23,8 @@ MINUTES = 25 * 60
 DAYS = 31
 # The relay fails so many minutes before; the collector stood still in between those.
 FAILING = 31
+# So many values stand for the attempts of a task in a minute.
+STRATA = 25
 GAP = range(42, 48)
 # Task, queue, attempts that are done a minute, mean runtime in seconds.
 TASKS = (
@@ -36,7 +40,7 @@ TASKS = (
 )
 # Queue: depth an hour ago and now, age of the oldest message, consumers, latency p50 and its spread in the night.
 QUEUES = {
-    "critical": (150, 1610, 134.0, 4, 0.1, 1.2),
+    "critical": (150, 1610, 134.0, 4, 0.1, 1.4),
     "default": (40, 152, 6.0, 4, 0.06, 0.9),
     "long": (20, 78, 41.0, 1, 0.5, 1.1),
     "low": (2, 6, 1.0, 2, 0.05, 0.8),
@@ -49,7 +53,7 @@ WORKERS = (
     ("celery@batch-1", ["default", "low"], 8),
     ("celery@batch-2", ["default"], 8),
     ("celery@img-1", ["long"], 2),
-    ("celery@img-2", ["long"], 2),
+    ("celery@img-2", ["long"], 4),
 )
 LOST = "celery@img-2"
 
@@ -184,14 +188,17 @@ def _minute(
         part.counts.update(done=done, retried=retried, dead=died, received=done + retried + died)
         _, _, _, _, typical, spread = QUEUES[queue]
         if failing and queue == "critical":
-            typical, spread = 0.2, 1.35
+            typical, spread = 0.2, 1.5
         number = done + retried + died
-        for _ in range(min(number, 12)):
-            weight = max(1, number // 12)
-            seconds = chance.lognormvariate(0, spread) * typical
+        drawn = min(number, STRATA)
+        for stratum in range(drawn):
+            weight = max(1, number // STRATA)
+            # One value of each part of the distribution: a percentile of a minute is no lottery.
+            z = NormalDist().inv_cdf((stratum + chance.uniform(0.3, 0.7)) / drawn)
+            seconds = math.exp(z * spread) * typical
             part.latency[histograms.bucket_of(seconds)] += weight
             part.latency_sum += seconds * weight
-            seconds = chance.lognormvariate(0, 0.5) * runtime
+            seconds = math.exp(z * 0.5) * runtime
             part.runtime[histograms.bucket_of(seconds)] += weight
             part.runtime_sum += seconds * weight
         yield (task, queue), part
