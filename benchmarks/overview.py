@@ -7,6 +7,7 @@ core is the processor time of five minutes of their polls, over five minutes: ea
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Iterator
@@ -44,6 +45,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
     with Place():
         _fill(now, minutes=60 if quick else 180)
         client = _client()
+        # As the web server's entry point does once all is loaded, see console/wsgi.py.
+        gc.freeze()
         rows = [
             _page(client, f"/?window={window}{by}", words, count=5 if quick else 30)
             for window, by, words in (

@@ -1,5 +1,6 @@
 """The WSGI entry point."""
 
+import gc
 import os
 
 from django.core.wsgi import get_wsgi_application
@@ -10,3 +11,7 @@ application = get_wsgi_application()
 
 # The admin lists the tasks of the current application and sends through it.
 from console import celery  # noqa: E402, F401
+
+# What is loaded by now stays. Looked through again and again by the collector of garbage it would cost one page
+# in eight 80 ms.
+gc.freeze()
