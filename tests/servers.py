@@ -27,10 +27,13 @@ def free_port() -> int:
 def wait_until(condition: Callable[[], object], *, seconds: float = 30, what: str = "condition") -> None:
     """Poll until ``condition()`` is true; fail with ``what`` after ``seconds``."""
     deadline = time.monotonic() + seconds
+    # What is there soon is seen soon; a long wait does not take the time of what it waits for.
+    pause = 0.005
     while time.monotonic() < deadline:
         if condition():
             return
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(0.1, pause * 1.5)
     raise AssertionError(f"gave up after {seconds} s waiting for {what}")
 
 
