@@ -124,11 +124,20 @@ class Worker:
             os.kill(self.process.pid, sig)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the worker and its children at one moment, and wait until none of them is left.
+
+        One that is still being taken down may still be connected: the broker would hand it the next message.
+        """
+        if self.process is None:
+            return
+        pid = self.process.pid
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
         self.process.wait(timeout=10)
-        # One that is still being taken down may still be connected.
-        wait_until(lambda: not _living_in_group(self.process.pid), what="the worker's children to be gone")
+        wait_until(lambda: not _living_in_group(pid), what="the worker's children to be gone")
         self.process = None
 
     def path(self, name: str = "mark") -> Path:
@@ -234,6 +243,9 @@ class Worker:
     def restore_unacknowledged(self) -> None:
         """Let kombu give back what dead workers had fetched, as it does after the visibility timeout."""
         now = {"visibility_timeout": -1}
+        with self.redis() as client:
+            # One that was killed while it gave back what others left holds this for five minutes.
+            client.delete("unacked_mutex")
         with (
             Connection(self.broker_url, transport_options=now) as connection,
             connection.channel() as channel,
@@ -280,10 +292,8 @@ class Fleet:
         return Worker(pool=pool, directory=self._directory / f"{pool}-own-{next(self._names)}", **options)
 
     def stop(self) -> None:
+        """Kill the workers: nobody looks at how they end."""
         for worker in self._workers.values():
-            if worker.process is not None:
-                worker.process.terminate()
-        for worker in self._workers.values():
-            worker.stop()
+            worker.kill()
         for server in self._servers:
             server.remove()

@@ -76,9 +76,8 @@ class Place:
 
     def stop(self) -> None:
         for worker in self.workers:
-            if worker.process is not None:
-                # Also one that stands still.
-                worker.stop(signal.SIGKILL)
+            # Also one that stands still.
+            worker.kill()
         for inbox in self.inboxes:
             inbox.close()
 
@@ -124,7 +123,7 @@ def test_row_24_early_ack_and_whole_worker_killed(place: Place, pool: str) -> No
     worker = place.worker(pool)
     sent, _ = start_waiting(place, worker)
 
-    with_children(worker, signal.SIGKILL)
+    worker.kill()
     place.collect()
     assert lost.declare_lost(now=half_a_minute_later()) == 1
 
@@ -138,7 +137,7 @@ def test_the_late_acknowledged_job_of_a_killed_worker_runs_again_and_leaves_no_l
     worker = place.worker()
     sent, go = start_waiting(place, worker, "shop.wait_late")
 
-    with_children(worker, signal.SIGKILL)
+    worker.kill()
     place.collect()
     assert lost.declare_lost(now=half_a_minute_later()) == 0
     go.touch()
@@ -213,7 +212,7 @@ def test_a_worker_that_is_stopped_says_goodbye_and_is_never_lost(place: Place) -
 def test_batches_come_through_rabbitmq_too(rabbit_place: Place) -> None:
     worker = rabbit_place.worker()
     sent, _ = start_waiting(rabbit_place, worker)
-    with_children(worker, signal.SIGKILL)
+    worker.kill()
     rabbit_place.collect()
 
     assert lost.declare_lost(now=half_a_minute_later()) == 1
