@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 LIMIT = 64
 # A transaction ends at so many records and cells: a batch may be anybody's, and larger than an agent's.
 MOST_ROWS = 40_000
-# A round that did not come for so long says nothing about how far the queue was read meanwhile.
+# Longer ago than this it says nothing that all was read which waited. A full round in between is no break: some
+# hundred workers fill one in half a second, and the next reads the rest.
 LONGEST_BREAK = timedelta(seconds=10)
 # How long all that waited must have been read before a worker's silence says something. After an outage of the
 # broker Celery waits up to 30 s before it tries to connect again, and the worker's first words come then.
@@ -38,6 +39,8 @@ _MOST_COUNT = 10**9
 _MOST_INTEGER = 2**31 - 1
 _MOST_BIG = 2**63 - 1
 _MOST_SECONDS = 1e15
+# The year 2100: pages make a date of when a job began.
+_LAST_MOMENT = 4_102_444_800.0
 
 
 class _Inbox(Protocol):
@@ -60,10 +63,10 @@ class RunsCollector:
     def __init__(self, inbox: _Inbox) -> None:
         self._inbox = inbox
         self._unreadable = Unreadable()
-        self._last_round_at: datetime | None = None
         # Whether the last round left something behind that waited before it.
         self.is_behind = False
-        # Since when every round has read all that waited; None while there is more.
+        # When a round last read all that waited, and since when one has done so again and again.
+        self._level_at: datetime | None = None
         self.level_since: datetime | None = None
         # What a page should say; empty when all could be read lately.
         self.trouble = ""
@@ -81,7 +84,7 @@ class RunsCollector:
                 self._write(together, now=now)
             self._inbox.ack(taken)
         except Exception:
-            self.level_since = self._last_round_at = None
+            self.level_since = self._level_at = None
             raise
         self._note_level(taken, limit, now)
         self._tell_unreadable(now)
@@ -89,7 +92,9 @@ class RunsCollector:
 
     def has_heard_all(self, *, now: datetime) -> bool:
         """Say whether every living worker must have been heard of by now: all was read for LEVEL_FOR."""
-        return self.level_since is not None and now - self.level_since >= LEVEL_FOR
+        if self.level_since is None or self._level_at is None:
+            return False
+        return _is_soon(self._level_at, now) and now - self.level_since >= LEVEL_FOR
 
     def _read(self, taken: Sequence[Taken]) -> Iterator[list[Batch]]:
         """Return the batches that can be read, in the order they came, at most MOST_ROWS at a time."""
@@ -134,17 +139,18 @@ class RunsCollector:
             self._unreadable.reason = f"the database refused it ({type(error).__name__})"
 
     def _note_level(self, taken: Sequence[Taken], limit: int, now: datetime) -> None:
-        before, self._last_round_at = self._last_round_at, now
         self.is_behind = len(taken) >= limit or sum(len(one.body) for one in taken) > BATCH_BYTES // 2
         if self.is_behind:
-            self.level_since = None
-        elif self.level_since is None or before is None or not timedelta(0) <= now - before < LONGEST_BREAK:
+            return
+        if self._level_at is None or not _is_soon(self._level_at, now):
             self.level_since = now
+        self._level_at = now
 
     def _tell_unreadable(self, now: datetime) -> None:
         """Log what was thrown away once in TELL_EVERY, and keep it as ``trouble`` for as long."""
         found = self._unreadable
-        if found.told_at is not None and now - found.told_at < TELL_EVERY:
+        # A clock that was ahead keeps nobody silent.
+        if found.told_at is not None and timedelta(0) <= now - found.told_at < TELL_EVERY:
             return
         self.trouble = ""
         if found.number:
@@ -152,6 +158,10 @@ class RunsCollector:
             self.trouble = f"{which} on jobs.runs could not be read or counted: {found.reason[:200]}"
             logger.error("%s", self.trouble)
             self._unreadable = Unreadable(told_at=now)
+
+
+def _is_soon(before: datetime, now: datetime) -> bool:
+    return timedelta(0) <= now - before < LONGEST_BREAK
 
 
 def read(taken: Taken) -> Batch:
@@ -198,8 +208,9 @@ def _check_numbers(batch: Batch) -> None:
     for job in batch.running:
         job.attempt = _within(job.attempt, _MOST_INTEGER) or 0
         job.replay_item = _within(job.replay_item, _MOST_BIG)
-        job.started_at = _seconds(job.started_at)
-        job.published_at = None if job.published_at is None else _seconds(job.published_at)
+        job.started_at = min(_seconds(job.started_at), _LAST_MOMENT)
+        if job.published_at is not None:
+            job.published_at = min(_seconds(job.published_at), _LAST_MOMENT)
     for run in batch.runs:
         run.attempt = _within(run.attempt, _MOST_INTEGER) or 0
         if run.latency is not None:

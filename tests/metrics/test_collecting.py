@@ -318,6 +318,17 @@ def test_batches_that_cannot_be_read_are_told_once_a_minute_and_then_forgotten(c
     assert collector.trouble == ""
 
 
+def test_a_clock_that_was_ahead_keeps_nobody_from_telling_what_cannot_be_read(caplog):
+    collector = RunsCollector(ListInbox(Taken(body=b"x", content_type="text/plain")))
+    collector.collect(now=NOW + timedelta(days=1))
+
+    collector._inbox = ListInbox(Taken(body=b"x", content_type="text/html"))
+    collector.collect(now=NOW)
+
+    assert "text/html" in collector.trouble
+    assert len(caplog.records) == 2
+
+
 def test_a_batch_that_the_database_refuses_is_told_and_the_others_are_counted(monkeypatch):
     # What slips past the checks some day: a number that no column takes.
     monkeypatch.setattr(collecting, "_check_numbers", lambda batch: None)
@@ -402,6 +413,39 @@ def test_a_collector_is_level_once_it_has_read_all_that_waited():
     # A process that stood still has read nothing in between.
     collector.collect(limit=4, now=NOW + timedelta(seconds=60))
     assert collector.level_since == NOW + timedelta(seconds=60)
+
+
+def round_at(collector: RunsCollector, number: int, *, batches: int) -> None:
+    """Let a collector do a round each half second, to which that many batches have come; four fill it."""
+    start = 4 * number
+    made = (make_batch(sequence=start + each) for each in range(1, batches + 1))
+    collector._inbox = ListInbox(*taken(*made))
+    collector.collect(limit=4, now=NOW + timedelta(seconds=number / 2))
+
+
+def test_a_fleet_that_fills_every_second_round_is_heard_of_all_the_same():
+    collector = RunsCollector(ListInbox())
+
+    for number in range(120):
+        round_at(collector, number, batches=4 if number % 2 else 1)
+        assert not collector.has_heard_all(now=NOW + timedelta(seconds=number / 2))
+    round_at(collector, 120, batches=1)
+
+    assert collector.has_heard_all(now=NOW + timedelta(seconds=60))
+
+
+def test_a_collector_that_does_not_get_to_the_end_any_more_has_not_heard_all():
+    collector = RunsCollector(ListInbox())
+    for number in range(0, 140, 10):
+        round_at(collector, number, batches=1)
+    assert collector.has_heard_all(now=NOW + timedelta(seconds=65))
+
+    for number in range(140, 160):
+        round_at(collector, number, batches=4)
+
+    assert not collector.has_heard_all(now=NOW + timedelta(seconds=80))
+    round_at(collector, 160, batches=1)
+    assert collector.level_since == NOW + timedelta(seconds=80)
 
 
 def test_the_day_of_a_rollup_is_utc():

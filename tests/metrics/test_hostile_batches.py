@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.db import DataError
 
-from jobs.metrics import lost, rollups
+from jobs.metrics import job_life, lost, rollups
 from jobs.metrics.collecting import RunsCollector
 from jobs.metrics.storing import store
 from jobs.models import DeadLetter, Rollup, Run, WorkerBoot
@@ -70,6 +70,16 @@ def test_what_a_forged_worker_runs_keeps_no_other_from_being_declared_lost(field
 
     assert WorkerBoot.objects.get(boot_id="honest").lost_at == later
     assert DeadLetter.objects.filter(worker="celery@pay-1").count() == 1
+
+
+@pytest.mark.parametrize("seconds", [1e300, 10**400, 253_402_300_800.0, -1e300, -1.0])
+def test_a_job_that_began_at_no_date_is_shown_all_the_same(seconds):
+    job = make_running(task_id="odd", started_at=seconds, published_at=seconds)
+    RunsCollector(ListInbox(*taken(make_batch(running=[job])))).collect(now=NOW)
+
+    (running,) = job_life.read("odd", now=NOW).running
+
+    assert running.started_at.year in {1970, 2100}
 
 
 def test_a_worker_stays_there_after_a_batch_with_a_number_that_somebody_made_up():
