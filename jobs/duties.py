@@ -36,6 +36,9 @@ IDLE_SECONDS = 0.25
 WORKERS_EVERY_SECONDS = 10.0
 WORKERS_SOON_SECONDS = 2.0
 RETENTION_EVERY_SECONDS = 60.0
+# A round that deleted so many may have left some. One that deleted a few has not: where jobs run all the time
+# there is always one more that is past its time, and asking again at once would never end.
+RETENTION_FULL_ROUND = 20 * retention.BATCH
 OUTCOMES_EVERY_SECONDS = 30.0
 RELAY_EVERY_SECONDS = 0.5
 NOTIFICATIONS_EVERY_SECONDS = 1.0
@@ -75,14 +78,14 @@ def runs_duty() -> Round:
     """Count what workers report, and give up on those that fell silent."""
     collector = RunsCollector(Inbox(connect(), RUNS_QUEUE))
     looked_at = settled_at = time.monotonic()
-    told = ""
 
     def collect(lease: HeldLease) -> float:
-        nonlocal looked_at, settled_at, told
+        nonlocal looked_at, settled_at
         collector.collect(wait_seconds=COLLECT_WAIT_SECONDS, now=timezone.now())
-        if collector.trouble != told:
+        # Compared with what the row says: a trouble of the duty itself takes the place of this one, and of
+        # what was told before an outage nobody else knows.
+        if collector.trouble != lease.trouble:
             lease.tell_trouble(collector.trouble)
-            told = collector.trouble
         now = timezone.now()
         if time.monotonic() - looked_at >= LOST_EVERY_SECONDS and collector.has_heard_all(now=now):
             looked_at = time.monotonic()
@@ -162,9 +165,7 @@ def retention_duty() -> Round:
         old = retention.delete_numbers(now=timezone.now())
         if deleted:
             logger.info("deleted %s purged or resolved letters past their time", f"{deleted:,}")
-        if deleted or sent or old:
-            return 0.0
-        return RETENTION_EVERY_SECONDS
+        return 0.0 if max(deleted, sent, old) >= RETENTION_FULL_ROUND else RETENTION_EVERY_SECONDS
 
     return prune
 

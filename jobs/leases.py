@@ -34,6 +34,8 @@ class HeldLease:
         self.token = token
         self.seconds = seconds
         self.is_lost = False
+        # What its row says of it, as far as this process wrote it.
+        self.trouble = ""
 
     def check(self) -> None:
         """Check in the database that the duty is still held; call it before each change.
@@ -63,6 +65,7 @@ class HeldLease:
         """Write down for the pages what keeps the duty from being done; "" when it works again."""
         text = clean_line(trouble, limit=TROUBLE_LENGTH)
         self._mine().update(trouble=text, trouble_since=Now() if text else None)
+        self.trouble = trouble
 
     def _mine(self) -> QuerySet[Lease]:
         return Lease.objects.filter(duty=self.duty, holder=self.holder, token=self.token)

@@ -50,8 +50,8 @@ class DutyThread(threading.Thread):
         self._round: Round | None = None
         self._trouble = ""
         self._trouble_since = 0.0
-        # Whether the lease's row has the trouble.
-        self._is_told = False
+        # The kind of trouble that the lease's row has from here, "" when it has none.
+        self._told = ""
         self._backoff = FIRST_BACKOFF_SECONDS
         self._shown_life_at = time.monotonic()
         self.lease: HeldLease | None = None
@@ -86,8 +86,8 @@ class DutyThread(threading.Thread):
             seconds_away = time.monotonic() - self._trouble_since
             logger.warning("%s: works again after %.0f s", self._duty.name, seconds_away)
             self._trouble, self._backoff = "", FIRST_BACKOFF_SECONDS
-        if self._is_told:
-            self._tell("")
+        if self._told:
+            self._tell("", kind="")
         return seconds
 
     def _do(self) -> float:
@@ -98,7 +98,7 @@ class DutyThread(threading.Thread):
             )
             if self.lease is None:
                 return self._lease_seconds / 3
-            self._is_told = False
+            self._told = ""
             logger.info("%s: carried out here (token %s)", self._duty.name, self.lease.token)
         if self._round is None:
             self._round = self._duty.begin()
@@ -118,22 +118,21 @@ class DutyThread(threading.Thread):
                 trouble,
                 exc_info=error if logger.isEnabledFor(logging.DEBUG) or not _is_outage(error) else None,
             )
-            self._is_told = False
         self._trouble = trouble
-        if not self._is_told:
-            self._tell(trouble)
+        if self._told != kind:
+            self._tell(trouble, kind=kind)
         wait, self._backoff = self._backoff, min(self._backoff * 2, LAST_BACKOFF_SECONDS)
         # A connection may be what is broken; the next round opens new ones.
         connections.close_all()
         return wait
 
-    def _tell(self, trouble: str) -> None:
+    def _tell(self, trouble: str, *, kind: str) -> None:
         """Write the trouble down for the pages; while the database is the trouble, later."""
         if self.lease is None or self.lease.is_lost:
             return
         try:
             self.lease.tell_trouble(trouble)
-            self._is_told = bool(trouble)
+            self._told = kind
         except Exception as error:  # noqa: BLE001 - the log has the trouble, the pages learn of it with the next try
             logger.debug("%s: its trouble could not be written down: %s", self._duty.name, error)
 

@@ -83,6 +83,20 @@ def test_a_trouble_that_could_not_be_written_is_written_with_the_next_try(thread
     assert told()[0].startswith("BrokerUnavailable")
 
 
+def test_a_trouble_is_taken_back_although_another_one_could_not_be_written(thread, rounds, monkeypatch):
+    """The broker goes, then the database too, then both are back."""
+    rounds += [AWAY, OSError("the database is away"), None]
+    thread._try()
+    with monkeypatch.context() as patched:
+        patched.setattr(HeldLease, "tell_trouble", _fails)
+        thread._try()
+    assert told()[0].startswith("BrokerUnavailable")
+
+    thread._try()
+
+    assert told() == ("", False)
+
+
 def _fails(self: HeldLease, trouble: str) -> None:
     raise OSError("the database is away")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs import retention
+from jobs import duties, leases, retention
 from jobs.core.words import AlertKind, AlertState, NotificationState
 from jobs.metrics.storing import store
 from jobs.models import Alert, AlertRule, Notification, QueueSample, Rollup, Run, Silence, WorkerBoot
@@ -139,6 +139,21 @@ def test_tests_and_silences_go_after_ninety_days_but_nothing_that_waits():
 
     assert Notification.objects.get() == waiting
     assert Silence.objects.get().ends_at == NOW - timedelta(days=89)
+
+
+def test_a_round_that_finds_a_little_does_not_begin_the_next_one_at_once(monkeypatch):
+    """Where jobs run all the time, one more is past its time whenever somebody looks."""
+    lease = leases.acquire(duty="retention", holder="test", seconds=60)
+    assert lease is not None
+    prune = duties.retention_duty()
+    add_runs(*[timedelta(days=10_000)] * 5)
+
+    assert prune(lease) == duties.RETENTION_EVERY_SECONDS
+
+    assert not Run.objects.exists()
+    monkeypatch.setattr(duties, "RETENTION_FULL_ROUND", 5)
+    add_runs(*[timedelta(days=10_000)] * 5)
+    assert prune(lease) == 0.0
 
 
 def test_looking_for_what_is_old_is_a_fixed_number_of_statements(django_assert_max_num_queries):

@@ -88,6 +88,34 @@ def test_what_cannot_be_read_is_told_on_the_lease(broker: RedisServer, lease: He
     assert Run.objects.count() == 1
 
 
+def test_what_could_not_be_read_is_taken_back_after_an_outage_of_the_database(
+    broker: RedisServer, lease: HeldLease
+) -> None:
+    """The duty begins anew after an error, and nothing could be written while the database was away."""
+    send(broker.url, b"garbage")
+    duties.runs_duty()(lease)
+    assert Lease.objects.get(duty="runs").trouble != ""
+
+    duties.runs_duty()(lease)
+
+    assert Lease.objects.get(duty="runs").trouble == ""
+
+
+def test_what_cannot_be_read_is_told_again_when_another_trouble_is_over(
+    broker: RedisServer, lease: HeldLease
+) -> None:
+    send(broker.url, b"garbage")
+    collect = duties.runs_duty()
+    collect(lease)
+    told = Lease.objects.get(duty="runs").trouble
+
+    # As runops does, which knows of no other trouble.
+    lease.tell_trouble("")
+    collect(lease)
+
+    assert Lease.objects.get(duty="runs").trouble == told
+
+
 def test_a_silent_worker_is_given_up_once_all_was_heard(
     broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
