@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +46,8 @@ HAS_ENDED = "The job has ended all the same, as its worker told later."
 WENT_ON = "The job went on: a later attempt of it has run."
 # Workers a round: each is a transaction.
 MOST_BOOTS = 100
+# Jobs that are asked after together, about: as many as one worker may run.
+ASKED_TOGETHER = boots.MOST_RUNNING
 
 # A letter's uuid, the publication and attempt of its job, and the job's id.
 Presumed = Sequence[Any]
@@ -73,10 +75,29 @@ def settle(*, now: datetime) -> int:
     Its record may have waited on another queue, or on the disk of the worker's machine.
     """
     waiting = WorkerBoot.objects.filter(lost_at__isnull=False, jobs_lost__gt=0).exclude(presumed=[])
-    # Asked without a lock first: of most lost jobs nothing is ever heard again.
-    return sum(
-        _settle(boot.pk, now) for boot in list(waiting) if _ended(boot.presumed, since=boot.started_at)
-    )
+    settled = 0
+    for together in _together(list(waiting.order_by("pk"))):
+        # Asked without a lock first, and of many workers at once: of most lost jobs nothing is ever heard again.
+        heard = _Heard(
+            [job for boot in together for job in boot.presumed],
+            since=min(boot.started_at for boot in together),
+        )
+        for boot in together:
+            if heard.of(boot.presumed, since=boot.started_at):
+                settled += _settle(boot.pk, now)
+    return settled
+
+
+def _together(waiting: Sequence[WorkerBoot]) -> Iterator[list[WorkerBoot]]:
+    """Yield the workers in order, so many that their jobs come to ASKED_TOGETHER or a little more."""
+    together: list[WorkerBoot] = []
+    for boot in waiting:
+        together.append(boot)
+        if sum(len(each.presumed) for each in together) >= ASKED_TOGETHER:
+            yield together
+            together = []
+    if together:
+        yield together
 
 
 def take_back(boot: WorkerBoot, *, now: datetime) -> None:
@@ -151,35 +172,48 @@ def _settle(pk: int, now: datetime) -> int:
         return len(ended)
 
 
+class _Heard:
+    """What tells of some jobs that they ended or went on; three queries, however many jobs of however many workers."""
+
+    def __init__(self, jobs: Sequence[Presumed], *, since: datetime) -> None:
+        publications = {clean_name(publication) for _, publication, *_ in jobs} - {""}
+        ids = {clean_name(task_id) for *_, task_id in jobs} - {""}
+        deaths = Death.objects.filter(publication_id__in=publications).order_by()
+        self._ended = set(deaths.values_list("publication_id", "attempt"))
+        self._ran: dict[str, list[tuple[int, datetime]]] = {}
+        runs = Run.objects.filter(task_id__in=ids, finished_at__gte=since).order_by()
+        for task_id, publication, attempt, at in runs.values_list(
+            "task_id", "publication_id", "attempt", "finished_at"
+        ):
+            self._ended.add((publication, attempt))
+            self._ran.setdefault(task_id, []).append((attempt, at))
+        self._running: dict[str, int] = {}
+        living = (
+            WorkerBoot.objects.filter(goodbye_at=None, lost_at=None) if ids else WorkerBoot.objects.none()
+        )
+        lists: list[Any] = list(living.values_list("running", flat=True))
+        for job in itertools.chain.from_iterable(lists):
+            task_id = clean_name(job["task_id"])
+            self._running[task_id] = max(job["attempt"], self._running.get(task_id, 0))
+
+    def of(self, jobs: Sequence[Presumed], *, since: datetime) -> dict[int, str]:
+        """Say of which of the jobs of one worker, by their place, something tells that, and what.
+
+        ``since`` it started: applications that choose their ids use one again.
+        """
+        found = {}
+        for number, (_, publication, attempt, task_id) in enumerate(jobs):
+            publication, task_id = clean_name(publication), clean_name(task_id)
+            later = (at for number_of, at in self._ran.get(task_id, ()) if number_of > attempt)
+            if publication and (publication, attempt) in self._ended:
+                found[number] = HAS_ENDED
+            elif self._running.get(task_id, 0) > attempt or any(at >= since for at in later):
+                found[number] = WENT_ON
+        return found
+
+
 def _ended(jobs: Sequence[Presumed], *, since: datetime) -> dict[int, str]:
-    """Say of which of the jobs, by their place, something tells that they ended or went on, and what. Three queries."""
-    keys = [(clean_name(publication), attempt) for _, publication, attempt, _ in jobs]
-    ids = [clean_name(task_id) for *_, task_id in jobs]
-    if not jobs:
-        return {}
-    deaths = set(
-        Death.objects.filter(publication_id__in={publication for publication, _ in keys})
-        .order_by()
-        .values_list("publication_id", "attempt")
-    )
-    # Since its worker started: applications that choose their ids use one again.
-    runs = Run.objects.filter(task_id__in={*ids} - {""}, finished_at__gte=since).order_by()
-    ran: dict[str, int] = {}
-    for task_id, publication, attempt in runs.values_list("task_id", "publication_id", "attempt"):
-        deaths.add((publication, attempt))
-        ran[task_id] = max(attempt, ran.get(task_id, 0))
-    living = WorkerBoot.objects.filter(goodbye_at=None, lost_at=None)
-    lists: list[Any] = list(living.values_list("running", flat=True))
-    for job in itertools.chain.from_iterable(lists):
-        task_id = clean_name(job["task_id"])
-        ran[task_id] = max(job["attempt"], ran.get(task_id, 0))
-    found = {}
-    for number, (key, task_id) in enumerate(zip(keys, ids, strict=True)):
-        if key in deaths and key[0]:
-            found[number] = HAS_ENDED
-        elif ran.get(task_id, 0) > key[1]:
-            found[number] = WENT_ON
-    return found
+    return _Heard(jobs, since=since).of(jobs, since=since)
 
 
 def _not_told_before(

@@ -329,6 +329,47 @@ def test_many_jobs_of_a_worker_are_lost_in_a_fixed_number_of_statements(django_a
     assert DeadLetter.objects.filter(unreplayable="").count() == 30
 
 
+def test_settling_asks_as_often_for_many_workers_as_for_one(monkeypatch, django_assert_num_queries):
+    def lose_one(number: int) -> str:
+        job = make_running()
+        lose(job, boot_id=f"boot-{number}", hostname=f"celery@{number}")
+        return job.task_id
+
+    lose_one(0)
+    with django_assert_num_queries(4):
+        assert lost.settle(now=LATER) == 0
+    ids = [lose_one(number) for number in range(1, 8)]
+    with django_assert_num_queries(4):
+        assert lost.settle(now=LATER) == 0
+
+    monkeypatch.setattr(lost, "ASKED_TOGETHER", 3)
+    ended = [make_run(task_id=task_id, attempt=1) for task_id in (ids[0], ids[-1])]
+    store([make_batch(ended, boot_id="living")], now=LATER)
+    assert lost.settle(now=LATER) == 2
+    assert DeadLetter.objects.filter(state=LetterState.DEAD).count() == 6
+
+
+def test_an_end_from_before_one_of_several_lost_workers_started_says_nothing_of_its_job():
+    late, early = make_running(), make_running()
+    lose(late, boot_id="late", hostname="celery@late")
+    store(
+        [
+            make_batch(
+                boot_id="early", hostname="celery@early", running=[early], started_at=NOW.timestamp() - 9_000
+            )
+        ],
+        now=NOW,
+    )
+    lost.declare_lost(now=LATER)
+    before = NOW.timestamp() - 7_200
+    runs = [make_run(task_id=job.task_id, attempt=5, finished_at=before) for job in (late, early)]
+    store([make_batch(runs, boot_id="living", hostname="celery@living")], now=LATER)
+
+    assert lost.settle(now=LATER) == 1
+
+    assert DeadLetter.objects.get(state=LetterState.DEAD).task_id == late.task_id
+
+
 def dead_in_rollups() -> dict[tuple[str, str], int]:
     """Return the deaths that the rollups of each level and scope count."""
     rows = Rollup.objects.values_list("level", "scope").annotate(Sum("dead"))
