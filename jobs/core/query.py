@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -40,7 +40,8 @@ QUALIFIERS: dict[str, tuple[str, str]] = {
     "args.": ("an argument", "args.order_id:48213"),
 }
 # Only one of each makes sense: two would contradict each other or say the same.
-SINGLE_QUALIFIERS = frozenset({"since", "until", "state"})
+_TIMES = frozenset({"since", "until"})
+SINGLE_QUALIFIERS = _TIMES | {"state"}
 ANY_STATE = "any"
 
 _QUALIFIER = re.compile(r"([A-Za-z_][\w.\-]*):")
@@ -89,13 +90,12 @@ class Term:
         return f"{sign}{self.qualifier}:{','.join(quote_pattern(p) for p in self.patterns)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A search that was read. ``since`` is included, ``until`` is not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A search that was read, in whichever language. ``since`` is included, ``until`` is not."""
 
     terms: tuple[Term, ...]
     now: datetime
-    states: frozenset[LetterState]
     since: datetime | None = None
     until: datetime | None = None
 
@@ -108,17 +108,27 @@ class Query:
         """Return the search without ``term``."""
         return " ".join(t.canonical for t in self.terms if t.canonical != term.canonical)
 
+    def _with(self, added: tuple[Term, ...]) -> str:
+        """Return the search with further terms; one of SINGLE_QUALIFIERS takes the place of its like."""
+        replaced = {term.qualifier for term in added} & SINGLE_QUALIFIERS
+        known = {term.canonical for term in added}
+        kept = [t for t in self.terms if t.qualifier not in replaced and t.canonical not in known]
+        return " ".join(term.canonical for term in (*kept, *added))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query(Search):
+    """A search for dead letters."""
+
+    states: frozenset[LetterState]
+
     def with_term(self, text: str) -> str:
         """Return the search with the terms in ``text`` as well; since, until and state are replaced.
 
         Raises:
             QuerySyntaxError: when ``text`` cannot be read.
         """
-        added = parse(text, now=self.now).terms
-        replaced = {term.qualifier for term in added} & SINGLE_QUALIFIERS
-        known = {term.canonical for term in added}
-        kept = [t for t in self.terms if t.qualifier not in replaced and t.canonical not in known]
-        return " ".join(term.canonical for term in (*kept, *added))
+        return self._with(parse(text, now=self.now).terms)
 
     def frozen_text(self) -> str:
         """Return the search with since and until absolute, so that it means the same at any time."""
@@ -168,25 +178,39 @@ def parse(text: str, *, now: datetime) -> Query:
     Raises:
         QuerySyntaxError: naming the word, where it is, and what was probably meant.
     """
+    search = read_search(text, language=_LETTERS, now=now)
+    return Query(
+        terms=search.terms, now=now, since=search.since, until=search.until, states=_states(search.terms)
+    )
+
+
+def read_search(text: str, *, language: Language, now: datetime) -> Search:
+    """Read what the search languages share: words, quotes, wildcards, times and limits.
+
+    Raises:
+        QuerySyntaxError: naming the word, where it is, and what was probably meant.
+    """
     if len(text) > MAX_LENGTH:
         raise QuerySyntaxError(
             f"The search has {len(text):,} characters, at most {MAX_LENGTH:,} are read. Use fewer words."
         )
     # Stored names were cleaned in the same way, so a pasted one still matches.
     text = "".join(" " if c in "\t\n\v\f\r" else clean_name(c) for c in text)
-    words = list(split(text))
+    words = list(_split(text))
     if len(words) > MAX_TERMS:
         raise QuerySyntaxError(
-            f"The search has {len(words)} words, at most {MAX_TERMS} are read. Put a sentence in quotes."
+            f"The search has {len(words)} words, at most {MAX_TERMS} are read. {language.advice}"
         )
-    terms = tuple(_read_term(word, text) for word in words)
-    refuse_repeated(terms, words, text)
-    since, until = read_moments(terms, words, text, now)
-    return Query(terms=terms, now=now, states=_states(terms), since=since, until=until)
+    terms = tuple(_read_term(word, text, language) for word in words)
+    _refuse_repeated(terms, words, text)
+    since, until = _read_moments(terms, words, text, now)
+    return Search(terms=terms, now=now, since=since, until=until)
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
+    """One word of a search; ``start`` is where it begins, in characters from 0."""
+
     number: int
     start: int
     text: str
@@ -199,7 +223,21 @@ class Word:
         return QuerySyntaxError(f"Word {self.number}: {message}", suggestion, position=self.start)
 
 
-def split(text: str) -> Iterator[Word]:
+@dataclass(frozen=True, slots=True)
+class Language:
+    """What tells the search for one kind of thing from the others."""
+
+    # (as typed, value, word, negated, whole search) → the qualifier's name. Raises when there is none.
+    qualifier: Callable[[str, str, Word, bool, str], str]
+    # A qualifier's name → a value to show.
+    example: Callable[[str], str]
+    # (term, word, whole search) → the term. Raises when the qualifier cannot have its values.
+    check: Callable[[Term, Word, str], Term]
+    # What to do with too many words.
+    advice: str
+
+
+def _split(text: str) -> Iterator[Word]:
     """Yield the words: separated by blanks outside quotes."""
     position, number = 0, 0
     while position < len(text):
@@ -230,31 +268,45 @@ def _without_odd_backslash(text: str) -> str:
     return text[:-1] if backslashes % 2 else text
 
 
-def _read_term(word: Word, whole: str) -> Term:
-    text = word.text
-    negated = len(text) > 1 and text.startswith("-")
-    rest = text[1:] if negated else text
+def _read_term(word: Word, whole: str, language: Language) -> Term:
+    negated = len(word.text) > 1 and word.text.startswith("-")
+    rest = word.text[1:] if negated else word.text
     match = _QUALIFIER.match(rest)
-    if match is None:
-        pattern = next(iter(patterns_of(rest, separated=False)))
-        if not any(pattern):
-            raise word.error(f"{text} matches everything. Leave it out.", whole=whole, instead="")
-        return Term("", (_shown(pattern),), negated, text, (pattern,))
-    qualifier = _known_qualifier(match[1], rest[match.end() :], word, negated, whole)
-    patterns = tuple(patterns_of(rest[match.end() :], separated=True))
-    if not rest[match.end() :]:
-        example = QUALIFIERS["args." if qualifier.startswith("args.") else qualifier][1]
-        example = example.rpartition(":")[2]
+    value = rest if match is None else rest[match.end() :]
+    qualifier = "" if match is None else language.qualifier(match[1], value, word, negated, whole)
+    if not value:
         raise word.error(
-            f"`{qualifier}:` needs a value right after the colon, for instance {qualifier}:{example}.",
+            f"`{qualifier}:` needs a value right after the colon, for instance "
+            f"{qualifier}:{language.example(qualifier)}.",
             whole=whole,
         )
+    patterns = tuple(_patterns(value, separated=bool(qualifier)))
     if len(patterns) > MAX_VALUES:
         raise word.error(
             f"`{qualifier}:` has {len(patterns)} values, at most {MAX_VALUES} are read.", whole=whole
         )
-    term = Term(qualifier, tuple(map(_shown, patterns)), negated, text, patterns)
-    return _check_values(term, word, whole)
+    term = Term(qualifier, tuple(map(_shown, patterns)), negated, word.text, patterns)
+    if qualifier in _TIMES:
+        _check_time(term, word, whole)
+    return language.check(term, word, whole)
+
+
+def _check_time(term: Term, word: Word, whole: str) -> None:
+    if term.negated:
+        other = "until" if term.qualifier == "since" else "since"
+        raise word.error(
+            f"`-{term.qualifier}:` cannot be: use `{other}:` for the other side.",
+            whole=whole,
+            instead=f"{other}:{term.text.partition(':')[2]}",
+        )
+    if len(term.values) > 1:
+        raise word.error(f"`{term.qualifier}:` takes one time, not {len(term.values)}.", whole=whole)
+
+
+def _example(qualifier: str) -> str:
+    if qualifier.startswith("args."):
+        return QUALIFIERS["args."][1].partition(":")[2]
+    return QUALIFIERS[qualifier][1]
 
 
 def _known_qualifier(name: str, value: str, word: Word, negated: bool, whole: str) -> str:
@@ -289,7 +341,7 @@ def _known_qualifier(name: str, value: str, word: Word, negated: bool, whole: st
     )
 
 
-def patterns_of(text: str, *, separated: bool) -> Iterator[Pattern]:
+def _patterns(text: str, *, separated: bool) -> Iterator[Pattern]:
     """Yield the alternatives of a value, each split at its wildcards."""
     pieces: list[str] = []
     piece, quoted, position = "", False, 0
@@ -321,16 +373,8 @@ def _shown(pattern: Pattern) -> str:
 
 def _check_values(term: Term, word: Word, whole: str) -> Term:
     """Refuse values that the qualifier cannot have; expand wildcards over closed lists."""
-    if term.qualifier in SINGLE_QUALIFIERS and term.qualifier != "state":
-        if term.negated:
-            other = "until" if term.qualifier == "since" else "since"
-            raise word.error(
-                f"`-{term.qualifier}:` cannot be: use `{other}:` for the other side.",
-                whole=whole,
-                instead=f"{other}:{term.text.partition(':')[2]}",
-            )
-        if len(term.values) > 1:
-            raise word.error(f"`{term.qualifier}:` takes one time, not {len(term.values)}.", whole=whole)
+    if not term.qualifier and not any(term.patterns[0]):
+        raise word.error(f"{term.text} matches everything. Leave it out.", whole=whole, instead="")
     if term.qualifier == "reason":
         return expand(term, [r.value for r in Reason], word, whole)
     if term.qualifier == "state":
@@ -355,6 +399,7 @@ def _check_values(term: Term, word: Word, whole: str) -> Term:
 
 
 def expand(term: Term, choices: list[str], word: Word, whole: str) -> Term:
+    """Return the term with those of the choices that its values mean; raise for a value that means none."""
     found: list[str] = []
     for pattern in term.patterns:
         typed = _shown(pattern)
@@ -401,7 +446,7 @@ def pattern_regex(pattern: Pattern, *, is_atomic: bool = True) -> str:
     return f"{pieces[0]}{middle}[^\n]*{pieces[-1]}"
 
 
-def refuse_repeated(terms: Iterable[Term], words: Iterable[Word], whole: str) -> None:
+def _refuse_repeated(terms: Iterable[Term], words: Iterable[Word], whole: str) -> None:
     seen: set[str] = set()
     for term, word in zip(terms, words, strict=True):
         if term.qualifier in SINGLE_QUALIFIERS and not term.negated:
@@ -411,7 +456,7 @@ def refuse_repeated(terms: Iterable[Term], words: Iterable[Word], whole: str) ->
             seen.add(term.qualifier)
 
 
-def read_moments(
+def _read_moments(
     terms: tuple[Term, ...], words: list[Word], whole: str, now: datetime
 ) -> tuple[datetime | None, datetime | None]:
     since = until = None
@@ -450,3 +495,11 @@ def _states(terms: Iterable[Term]) -> frozenset[LetterState]:
             states &= every - named if term.negated else named
             positive = True
     return states if positive else frozenset({LetterState.DEAD})
+
+
+_LETTERS = Language(
+    qualifier=_known_qualifier,
+    example=_example,
+    check=_check_values,
+    advice="Put a sentence in quotes.",
+)

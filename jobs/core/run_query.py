@@ -7,25 +7,10 @@ job, or of the root that it came from, or the beginning of one.
 from __future__ import annotations
 
 import difflib
-import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from jobs.core.cleaning import clean_name
-from jobs.core.query import (
-    MAX_LENGTH,
-    MAX_TERMS,
-    MAX_VALUES,
-    QuerySyntaxError,
-    Term,
-    Word,
-    expand,
-    patterns_of,
-    quote,
-    read_moments,
-    refuse_repeated,
-    split,
-)
+from jobs.core.query import Language, Search, Term, Word, expand, quote, read_search
 from jobs.core.words import RunOutcome
 
 # What each qualifier means, with an example value.
@@ -40,27 +25,11 @@ QUALIFIERS: dict[str, tuple[str, str]] = {
     "id": ("the job's id, its root's, or the beginning of one", "7c1f9a2e"),
 }
 LEAST_ID_LENGTH = 4
-_QUALIFIER = re.compile(r"([A-Za-z_][\w.\-]*):")
-_TIMES = frozenset({"since", "until"})
 
 
-@dataclass(frozen=True, slots=True)
-class RunQuery:
-    """A search that was read. ``since`` is included, ``until`` is not."""
-
-    terms: tuple[Term, ...]
-    now: datetime
-    since: datetime | None = None
-    until: datetime | None = None
-
-    @property
-    def text(self) -> str:
-        """The search written the one way that parses back to it at the same moment."""
-        return " ".join(term.canonical for term in self.terms)
-
-    def without(self, term: Term) -> str:
-        """Return the search without ``term``."""
-        return " ".join(t.canonical for t in self.terms if t.canonical != term.canonical)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuery(Search):
+    """A search for finished attempts."""
 
     def with_term(self, text: str) -> str:
         """Return the search with the terms in ``text`` as well; since and until are replaced.
@@ -68,11 +37,7 @@ class RunQuery:
         Raises:
             QuerySyntaxError: when ``text`` cannot be read.
         """
-        added = parse(text, now=self.now).terms
-        replaced = {term.qualifier for term in added} & _TIMES
-        known = {term.canonical for term in added}
-        kept = [t for t in self.terms if t.qualifier not in replaced and t.canonical not in known]
-        return " ".join(term.canonical for term in (*kept, *added))
+        return self._with(parse(text, now=self.now).terms)
 
 
 def parse(text: str, *, now: datetime) -> RunQuery:
@@ -81,45 +46,8 @@ def parse(text: str, *, now: datetime) -> RunQuery:
     Raises:
         QuerySyntaxError: naming the word, where it is, and what was probably meant.
     """
-    if len(text) > MAX_LENGTH:
-        raise QuerySyntaxError(
-            f"The search has {len(text):,} characters, at most {MAX_LENGTH:,} are read. Use fewer words."
-        )
-    # Stored names were cleaned in the same way, so a pasted one still matches.
-    text = "".join(" " if c in "\t\n\v\f\r" else clean_name(c) for c in text)
-    words = list(split(text))
-    if len(words) > MAX_TERMS:
-        raise QuerySyntaxError(
-            f"The search has {len(words)} words, at most {MAX_TERMS} are read. Take some away."
-        )
-    terms = tuple(_read_term(word, text) for word in words)
-    refuse_repeated(terms, words, text)
-    since, until = read_moments(terms, words, text, now)
-    return RunQuery(terms=terms, now=now, since=since, until=until)
-
-
-def _read_term(word: Word, whole: str) -> Term:
-    negated = len(word.text) > 1 and word.text.startswith("-")
-    rest = word.text[1:] if negated else word.text
-    match = _QUALIFIER.match(rest)
-    if match is None:
-        pattern = next(iter(patterns_of(rest, separated=False)))
-        return _checked(Term("", ("*".join(pattern),), negated, word.text, (pattern,)), word, whole)
-    value = rest[match.end() :]
-    qualifier = _known(match[1], value, word, negated, whole)
-    if not value:
-        raise word.error(
-            f"`{qualifier}:` needs a value right after the colon, for instance "
-            f"{qualifier}:{QUALIFIERS[qualifier][1]}.",
-            whole=whole,
-        )
-    patterns = tuple(patterns_of(value, separated=True))
-    if len(patterns) > MAX_VALUES:
-        raise word.error(
-            f"`{qualifier}:` has {len(patterns)} values, at most {MAX_VALUES} are read.", whole=whole
-        )
-    values = tuple("*".join(pattern) for pattern in patterns)
-    return _checked(Term(qualifier, values, negated, word.text, patterns), word, whole)
+    search = read_search(text, language=_RUNS, now=now)
+    return RunQuery(terms=search.terms, now=now, since=search.since, until=search.until)
 
 
 def _known(name: str, value: str, word: Word, negated: bool, whole: str) -> str:
@@ -151,16 +79,6 @@ def _known(name: str, value: str, word: Word, negated: bool, whole: str) -> str:
 
 def _checked(term: Term, word: Word, whole: str) -> Term:
     """Refuse values that the qualifier cannot have; expand wildcards over closed lists."""
-    if term.qualifier in _TIMES:
-        if term.negated:
-            other = "until" if term.qualifier == "since" else "since"
-            raise word.error(
-                f"`-{term.qualifier}:` cannot be: use `{other}:` for the other side.",
-                whole=whole,
-                instead=f"{other}:{term.text.partition(':')[2]}",
-            )
-        if len(term.values) > 1:
-            raise word.error(f"`{term.qualifier}:` takes one time, not {len(term.values)}.", whole=whole)
     if term.qualifier == "outcome":
         return expand(term, [each.value for each in RunOutcome], word, whole)
     if term.qualifier in {"", "id"}:
@@ -175,3 +93,11 @@ def _checked(term: Term, word: Word, whole: str) -> Term:
                     instead=instead,
                 )
     return term
+
+
+_RUNS = Language(
+    qualifier=_known,
+    example=lambda qualifier: QUALIFIERS[qualifier][1],
+    check=_checked,
+    advice="Take some away.",
+)

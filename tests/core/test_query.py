@@ -146,6 +146,7 @@ def test_since_and_until(text, since, until):
             '"http://x"',
         ),
         ("task:", "Word 1: `task:` needs a value right after the colon, for instance task:send_receipt.", ""),
+        ("until:", "Word 1: `until:` needs a value right after the colon, for instance until:03:12.", ""),
         ("args.x:", "Word 1: `args.x:` needs a value right after the colon, for instance args.x:48213.", ""),
         ("reason:fialed", "Word 1: `fialed` is not a reason. Did you mean `reason:failed`?", "reason:failed"),
         (
