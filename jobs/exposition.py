@@ -43,7 +43,11 @@ def text(accept: str, *, now: datetime) -> tuple[str, bytes]:
     """Return the content type and the text of a scrape, in the format that the ``Accept`` header asks for."""
     registry = CollectorRegistry()
     registry.register(_Numbers(now))
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):
+        # A version that is no number.
+        encode, content_type = choose_encoder("")
     return content_type, encode(registry)
 
 
@@ -124,7 +128,7 @@ def _durations(scope: RollupScope, column: str, name: str, words: str, *, now: d
     """Return a histogram by queue or by task, out of the month's days."""
     label = scope.value
     rows = _days(scope, now).values_list("pk", label, column, f"{column}_sum_seconds").order_by("pk")
-    merged: dict[str, dict[int, int]] = {}
+    found: dict[str, list[bytes]] = {}
     sums: dict[str, float] = {}
     known: set[str] = set()
     for _, each, packed, seconds in rows.iterator():
@@ -132,13 +136,12 @@ def _durations(scope: RollupScope, column: str, name: str, words: str, *, now: d
             each = OTHERS
         else:
             known.add(each)
-        histogram = merged.setdefault(each, {})
-        for bucket, number in histograms.unpack(packed).items():
-            histogram[bucket] = histogram.get(bucket, 0) + number
+        found.setdefault(each, []).append(packed)
         sums[each] = sums.get(each, 0.0) + seconds
     metric = HistogramMetricFamily(name, words, labels=(label,))
-    for each, histogram in merged.items():
-        metric.add_metric((each,), buckets=_buckets(histogram), sum_value=max(0.0, sums[each]))
+    for each, days in found.items():
+        buckets = _buckets(histograms.merge_packed(days))
+        metric.add_metric((each,), buckets=buckets, sum_value=max(0.0, sums[each]))
     return metric
 
 

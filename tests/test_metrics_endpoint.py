@@ -81,6 +81,15 @@ def test_openmetrics_is_told_to_who_asks_for_it(live_server, settings):
     assert "jobs_queue_latency_seconds" in {family.name for family in parse_openmetrics(text)}
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("accept", ["application/openmetrics-text;version=abc", ";;;=", "\x00,;q=", "*/*"])
+def test_whoever_asks_for_a_format_that_there_is_not_is_told_in_plain_text(accept):
+    kind, text = exposition.text(accept, now=NOW)
+
+    assert kind == "text/plain; version=0.0.4; charset=utf-8"
+    assert "jobs_workers" in {family.name for family in parse(text.decode())}
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("header", "advice"),
