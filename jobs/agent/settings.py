@@ -83,8 +83,12 @@ def _directory(given: str | os.PathLike[str] | None) -> Path:
 
 
 def _switch(name: str, given: bool | None) -> bool:
-    if given is not None:
+    if isinstance(given, bool):
         return given
+    if given is not None:
+        raise AgentSettingError(
+            f"Cannot use {name}={given!r}: it is neither True nor False. Give one of them."
+        )
     value = os.environ.get(name, "on").strip().lower()
     if value not in ("on", "off"):
         raise AgentSettingError(

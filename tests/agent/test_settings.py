@@ -40,6 +40,12 @@ def test_workers_report_unless_that_is_switched_off(monkeypatch: pytest.MonkeyPa
     assert (given.history_sample, given.runs_cap) == (0.5, 10)
 
 
+def test_a_switch_that_is_given_as_text_is_refused() -> None:
+    """Any text is true, "off" too."""
+    with pytest.raises(AgentSettingError, match="JOBS_RECORDING='off': it is neither True nor False"):
+        read_settings(recording="off")  # type: ignore[arg-type]
+
+
 def test_the_spool_is_where_state_of_the_user_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
