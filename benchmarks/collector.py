@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import gc
 import json
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-from django.core.management import call_command
 from django.db import transaction
 
+from benchmarks.collecting import envelope, measured
 from jobs.agent.wire import CONTENT_TYPE, DEAD_QUEUE, Record, WireError, WireMessage, encode
 from jobs.broker import connect
 from jobs.broker.inbox import Inbox
 from jobs.collector import BATCH, Collector
 from jobs.models import DeadLetter, Death, FailureGroup, LetterMessage
-from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
 
 TARGET_PER_SECOND = 4_000
@@ -38,35 +32,25 @@ FRAMES = 12
 def run(quick: bool) -> list[dict[str, Any]]:
     """Return one row a database: letters a second, the bare insert's, and their ratio."""
     number = 4_000 if quick else 40_000
-    rows = []
-    with redis_server() as redis, sqlite_url() as sqlite, postgres_url() as postgres:
-        for name, url in (("SQLite", sqlite), ("PostgreSQL", postgres)):
-            with default_database(url):
-                call_command("migrate", verbosity=0)
-                ours = collected_per_second(redis, number)
-                peer = inserted_per_second()
-                rows.append(
-                    {
-                        "name": f"collector into {name}",
-                        "ours": round(ours),
-                        "peer": round(peer),
-                        "ratio": round(ours / peer, 2),
-                        "target": f">= {TARGET_PER_SECOND:,} letters/s",
-                        "unit": "letters/s",
-                        "is_met": ours >= TARGET_PER_SECOND,
-                    }
-                )
-    return rows
+    return measured(
+        "collector",
+        unit="letters/s",
+        target_per_second=TARGET_PER_SECOND,
+        ours=lambda redis: collected_per_second(redis, number),
+        peer=inserted_per_second,
+    )
 
 
 def collected_per_second(redis: RedisServer, number: int) -> float:
     """Fill ``jobs.dead`` with deaths, then time the collector until it is empty."""
-    settings.BROKER_URL = redis.url
     with redis.client() as client:
         client.flushall()
         pipeline = client.pipeline(transaction=False)
         for index in range(number):
-            pipeline.lpush(DEAD_QUEUE, envelope(index))
+            body = encode(record(index))
+            pipeline.lpush(
+                DEAD_QUEUE, envelope(body, queue=DEAD_QUEUE, content_type=CONTENT_TYPE, encoding="utf-8")
+            )
             if index % 1_000 == 999:
                 pipeline.execute()
         pipeline.execute()
@@ -106,28 +90,6 @@ def inserted_per_second() -> float:
             LetterMessage.objects.bulk_create([message for _, message, _ in batch])
             Death.objects.bulk_create([death for *_, death in batch])
     return len(rows) / (time.perf_counter() - started)
-
-
-def envelope(index: int) -> bytes:
-    """Return a death as kombu puts it on a Redis list."""
-    import base64
-
-    body = base64.b64encode(encode(record(index))).decode("ascii")
-    return json.dumps(
-        {
-            "body": body,
-            "content-encoding": "utf-8",
-            "content-type": CONTENT_TYPE,
-            "headers": {},
-            "properties": {
-                "delivery_mode": 2,
-                "delivery_info": {"exchange": "", "routing_key": DEAD_QUEUE},
-                "priority": 0,
-                "body_encoding": "base64",
-                "delivery_tag": str(uuid.uuid4()),
-            },
-        }
-    ).encode()
 
 
 def record(index: int) -> Record:
@@ -196,27 +158,3 @@ def record(index: int) -> Record:
         ),
         parameters=["order_id", "amount", "note"],
     )
-
-
-@contextmanager
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer().start()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
-@contextmanager
-def sqlite_url() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="jobs-bench-") as directory:
-        yield f"sqlite:///{Path(directory) / 'console.sqlite3'}"
-
-
-@contextmanager
-def postgres_url() -> Iterator[str]:
-    server = PostgresServer(is_durable=True)
-    try:
-        yield server.start().url
-    finally:
-        server.remove()

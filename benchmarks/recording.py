@@ -7,19 +7,15 @@ Peer: the bare insert of the very attempts, already made, in transactions of the
 
 from __future__ import annotations
 
-import base64
 import gc
-import json
 import random
 import time
 import uuid
 from typing import Any
 
-from django.conf import settings
-from django.core.management import call_command
 from django.db import transaction
 
-from benchmarks.collector import postgres_url, redis_server, sqlite_url
+from benchmarks.collecting import envelope, measured
 from jobs.agent import batches
 from jobs.agent.batches import Batch
 from jobs.agent.wire import RUNS_QUEUE
@@ -28,7 +24,6 @@ from jobs.broker.inbox import Inbox
 from jobs.metrics.collecting import LIMIT, RunsCollector
 from jobs.models import Rollup, Run
 from tests.metrics.batches import NOW, make_batch, make_run
-from tests.postgres import default_database
 from tests.servers import RedisServer
 
 TARGET_PER_SECOND = 20_000
@@ -40,34 +35,25 @@ TASKS, QUEUES = 100, 10
 def run(quick: bool) -> list[dict[str, Any]]:
     """Return one row a database: attempts a second, the bare insert's, and their ratio."""
     made = [batch(number) for number in range(WORKERS * (4 if quick else 20))]
-    rows = []
-    with redis_server() as redis, sqlite_url() as sqlite, postgres_url() as postgres:
-        for name, url in (("SQLite", sqlite), ("PostgreSQL", postgres)):
-            with default_database(url):
-                call_command("migrate", verbosity=0)
-                ours = collected_per_second(redis, made)
-                peer = inserted_per_second()
-                rows.append(
-                    {
-                        "name": f"recording into {name}",
-                        "ours": round(ours),
-                        "peer": round(peer),
-                        "ratio": round(ours / peer, 2),
-                        "target": f">= {TARGET_PER_SECOND:,} attempts/s",
-                        "unit": "attempts/s",
-                        "is_met": ours >= TARGET_PER_SECOND,
-                    }
-                )
-    return rows
+    return measured(
+        "recording",
+        unit="attempts/s",
+        target_per_second=TARGET_PER_SECOND,
+        ours=lambda redis: collected_per_second(redis, made),
+        peer=inserted_per_second,
+    )
 
 
 def collected_per_second(redis: RedisServer, made: list[Batch]) -> float:
     """Fill ``jobs.runs``, then time the collector until it is empty."""
-    settings.BROKER_URL = redis.url
     with redis.client() as client:
         client.flushall()
         for one in made:
-            client.lpush(RUNS_QUEUE, envelope(one))
+            body = batches.encode(one)
+            client.lpush(
+                RUNS_QUEUE,
+                envelope(body, queue=RUNS_QUEUE, content_type=batches.CONTENT_TYPE, encoding="binary"),
+            )
     collector = RunsCollector(Inbox(connect(), RUNS_QUEUE))
     collector.collect(limit=1, wait_seconds=0, now=NOW)
     gc.collect()
@@ -120,22 +106,3 @@ def batch(number: int) -> Batch:
     return make_batch(
         runs, boot_id=f"boot-{worker}", hostname=f"celery@pay-{worker}", sequence=second + 1, at=at
     )
-
-
-def envelope(one: Batch) -> bytes:
-    """Return a batch as kombu puts it on a Redis list."""
-    return json.dumps(
-        {
-            "body": base64.b64encode(batches.encode(one)).decode("ascii"),
-            "content-encoding": "binary",
-            "content-type": batches.CONTENT_TYPE,
-            "headers": {},
-            "properties": {
-                "delivery_mode": 2,
-                "delivery_info": {"exchange": "", "routing_key": RUNS_QUEUE},
-                "priority": 0,
-                "body_encoding": "base64",
-                "delivery_tag": str(uuid.uuid4()),
-            },
-        }
-    ).encode()
