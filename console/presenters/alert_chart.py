@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from console import number_charts, times
+from console.chart_parts import minutes_of, shown_steps
 from console.number_charts import Marker, NumberChart
 from console.presenters import alert_words
 from jobs.alerts import reading
@@ -69,8 +70,9 @@ def _of_queue(alert: Alert, kind: AlertKind, window: Window, *, now: datetime) -
 
 def _of_attempts(alert: Alert, kind: AlertKind, window: Window, *, now: datetime) -> NumberChart:
     rule = alert.rule
-    figures = metrics.series(window, task=rule.task, queue=rule.queue, now=now)
-    values = _values(figures, kind, percentile=rule.percentile, minutes=window.step_seconds / 60)
+    figures = shown_steps(window, metrics.series(window, task=rule.task, queue=rule.queue, now=now), now=now)
+    minutes = [minutes_of(window, number, now=now) for number in range(len(figures))]
+    values = _values(figures, kind, percentile=rule.percentile, minutes=minutes)
     title, unit = _OF_ATTEMPTS[kind]
     return number_charts.measure(
         window,
@@ -93,10 +95,12 @@ def _markers(window: Window) -> list[Marker]:
 
 
 def _values(
-    figures: Sequence[Figures | None], kind: AlertKind, *, percentile: int, minutes: float
+    figures: Sequence[Figures | None], kind: AlertKind, *, percentile: int, minutes: Sequence[float]
 ) -> list[float | None]:
     if kind is AlertKind.LETTERS_GROWING:
-        return [None if each is None else each.dead / minutes for each in figures]
+        return [
+            None if each is None else each.dead / span for each, span in zip(figures, minutes, strict=True)
+        ]
     if kind is AlertKind.LATENCY:
         return [
             histograms.percentile(each.latency, percentile) if each is not None and each.latency else None

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from django.db.models import Q
+
 from console import times
 from console.number_charts import NumberChart
 from console.presenters import alert_chart, alert_list, alert_words
 from console.presenters.alert_list import AlertRow
 from console.presenters.alert_place import Place, place_of
+from console.presenters.letter_story import ordinal
 from console.presenters.plain import duration, visible
 from jobs import conf, search
 from jobs.alerts import reading, recipients, rules
@@ -26,6 +29,7 @@ SHOWN_GROUPS = 5
 _MOST_GROUPS = 200
 _ERROR_LIMIT = 400
 _MOST_NOTIFICATIONS = 60
+_MOST_SILENCES = 20
 _KIND_WORDS: dict[str, str] = {
     NotificationKind.FIRED: "Alert",
     NotificationKind.REMINDER: "Reminder",
@@ -120,15 +124,16 @@ def read(alert: Alert, *, window: Window | None = None, now: datetime) -> OneAle
     """Read the page of an alert, its chart in a range of one's own if given. A fixed number of queries."""
     # Alerts that fire together are told together, and the first of them holds that.
     holder = alert.lead_id or alert.pk
-    told = list(Notification.objects.filter(alert=holder).order_by("created_at", "pk")[:_MOST_NOTIFICATIONS])
+    # The newest of them: reminders of weeks would hide that it recovered. Their order is made below.
+    told = list(
+        Notification.objects.filter(alert=holder).order_by("-created_at", "-pk")[:_MOST_NOTIFICATIONS][::-1]
+    )
     until = alert.resolved_at or now
-    silences = [
-        each
-        for each in Silence.objects.filter(starts_at__lte=until, ends_at__gt=alert.began_at).order_by(
-            "starts_at"
-        )
-        if each.rule_id in {None, alert.rule_id}
-    ]
+    silences = list(
+        Silence.objects.filter(
+            Q(rule=None) | Q(rule=alert.rule_id), starts_at__lte=until, ends_at__gt=alert.began_at
+        ).order_by("-starts_at")[:_MOST_SILENCES]
+    )
     row = alert_list.row_of(alert, now=now)
     groups = _groups(row.told.letters_query, now=now)
     life = _life(alert, told, silences, now=now)
@@ -263,10 +268,10 @@ def notification_entry(each: Notification, *, now: datetime) -> Entry:
     word = f"{_KIND_WORDS.get(each.kind, 'Notice')} {became}"
     error = visible(each.last_error[:_ERROR_LIMIT], keep="")
     if each.state == NotificationState.SENT:
-        error = f"At the {_nth(each.attempts)} try." if each.attempts > 1 else ""
+        error = f"At the {ordinal(each.attempts)} try." if each.attempts > 1 else ""
     elif each.state == NotificationState.WAITING and each.attempts:
         when = times.ago(each.due_at, now=now) if each.due_at > now else "now"
-        error = f"{error} The {_nth(each.attempts + 1)} try comes {when}.".strip()
+        error = f"{error} The {ordinal(each.attempts + 1)} try comes {when}.".strip()
     way = alert_words.recipients(each) if each.recipients else ""
     return Entry(each.sent_at or each.created_at, icon, tone, word, f"{way[:1].lower()}{way[1:]}", error)
 
@@ -297,8 +302,3 @@ def safe_href(url: str) -> str:
     except ValueError:
         return ""
     return url if parts.scheme in {"http", "https"} and parts.netloc else ""
-
-
-def _nth(number: int) -> str:
-    last = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{last}"

@@ -58,7 +58,7 @@ def alert(request: HttpRequest, alert_id: int) -> HttpResponse:
     if found is None:
         raise Http404(f"There is no alert {alert_id}: it ended before it fired, or its rule was deleted.")
     chosen = windows.of(request, now=now)
-    is_own = "from" in request.GET and not chosen.problem
+    is_own = chosen.is_custom
     page = alert_page.read(found, window=chosen.window if is_own else None, now=now)
     context = {
         "page": page,

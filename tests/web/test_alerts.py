@@ -288,7 +288,7 @@ def test_the_life_of_an_alert_is_told_in_its_order():
         "Began More than 20 a minute over 5 minutes",
         "It must last for 60 s.",
         "Fired highest 129 a minute, 4 a minute before",
-        "Alert sent e-mail to oncall@shop.example At the 3rd try.",
+        "Alert sent e-mail to oncall@shop.example At the third try.",
         "Recovered after 26 min",
         "Recovery sent e-mail to oncall@shop.example",
     ]
@@ -309,7 +309,7 @@ def test_a_mail_that_waits_says_when_the_next_try_comes():
     text = page(of(alert))
 
     assert "Alert waits to be sent e-mail to oncall@shop.example" in text
-    assert "mail.shop.example does not answer. The 3rd try comes in 40 s." in text
+    assert "mail.shop.example does not answer. The third try comes in 40 s." in text
 
 
 def test_a_silence_is_part_of_the_life_of_its_alerts_alone():
@@ -360,6 +360,41 @@ def test_a_range_of_ones_own_is_the_range_of_the_chart():
     assert "33 a minute" not in tags(narrowed).text
     assert href(narrowed, "whole time") == of(alert)
     assert "cannot be read" in page(of(alert) + "?from=x&to=y", client)
+
+
+@pytest.mark.parametrize("query", ["?from=", "?from=&to=", "?window=6h"])
+def test_without_a_range_the_chart_shows_the_time_of_the_alert(query):
+    make_rollup(at=NOW - timedelta(hours=5), dead=385)
+    alert = make_over(began_at=NOW - timedelta(hours=5), resolved_at=NOW - timedelta(hours=4))
+
+    response = viewer().get(of(alert) + query)
+
+    assert "77 a minute" in tags(response).text
+    assert "whole time" not in tags(response).text
+
+
+def test_the_minute_that_has_just_begun_is_not_drawn_as_an_end_of_the_deaths():
+    make_rollup(at=NOW - timedelta(minutes=1), dead=120)
+    make_rollup(at=NOW, dead=2)
+
+    with time_machine.travel(NOW.replace(second=2), tick=False):
+        text = page(of(make_alert()))
+
+    assert "03:11120 a minute" in text
+    assert "03:122 a minute" not in text
+
+
+def test_after_reminders_of_weeks_the_recovery_is_still_told():
+    alert = make_over(make_rule(), minutes=60 * 24 * 30)
+    for number in range(70):
+        at = NOW - timedelta(days=30) + timedelta(hours=number)
+        make_notification(alert, kind=NotificationKind.REMINDER, number=number, created_at=at, sent_at=at)
+    make_notification(alert, kind=NotificationKind.RECOVERED, created_at=NOW, sent_at=NOW)
+
+    text = page(of(alert))
+
+    assert text.count("Reminder sent") == 59
+    assert text.index("Reminder sent") < text.index("Recovery sent")
 
 
 @pytest.mark.parametrize("kind", list(AlertKind))
