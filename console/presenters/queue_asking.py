@@ -88,7 +88,7 @@ def paused_words(done: Paused) -> str:
     if done.told:
         words.append(f"{count_of(len(done.told), 'worker')} stopped taking from it.")
     if done.silent:
-        words.append(f"{_names(done.silent)} did not answer and will be told again.")
+        words.append(_silent_words(done))
     if done.held:
         words.append(
             f"{count_of(done.held, 'message')} that workers had taken still {'runs' if done.held == 1 else 'run'}."
@@ -104,10 +104,16 @@ def resumed_words(done: Paused) -> str:
             f"{count_of(len(done.told), 'worker')} {'takes' if len(done.told) == 1 else 'take'} from it again."
         )
     if done.silent:
-        words.append(f"{_names(done.silent)} did not answer and will be told again.")
+        words.append(_silent_words(done))
     if not done.told and not done.silent:
         words.append("No worker was stopped for the pause, so none had to be told.")
     return " ".join(words)
+
+
+def _silent_words(done: Paused) -> str:
+    """Say who was not told yet, and why nobody could be where that is so."""
+    why = f" {visible(done.trouble, keep='')}" if done.trouble else ""
+    return f"{_names(done.silent)} did not answer and will be told again.{why}"
 
 
 def purged_words(action: QueueAction) -> str:

@@ -63,7 +63,7 @@ def pause(request: HttpRequest) -> HttpResponse:
 def resume(request: HttpRequest) -> HttpResponse:
     """Tell workers to consume from the queue ``?name=`` again; a GET leads to its page."""
     page, now = _page(request)
-    there = addresses.queue_page(page.name)
+    there = _there(request, page)
     if request.method != "POST":
         messages.warning(request, "Nothing was done: only the button on this page acts.")
         return HttpResponseRedirect(there)
@@ -109,6 +109,11 @@ def _page(request: HttpRequest) -> tuple[QueuePage, datetime]:
     return find(name_of(request), windows.of(request, now=now), now=now), now
 
 
+def _there(request: HttpRequest, page: QueuePage) -> str:
+    """Return the address of the queue's page, in the time window from which somebody came."""
+    return addresses.queue_page(page.name, window_query=windows.of(request).query)
+
+
 def _ask(
     request: HttpRequest,
     page: QueuePage,
@@ -128,7 +133,7 @@ def _ask(
             except (QueueRefused, BrokerUnavailable) as refused:
                 error, status = str(refused), 409
             else:
-                return redirect(addresses.queue_page(page.name))
+                return redirect(_there(request, page))
         else:
             status = 422
     context = {"page": page, "form": form, "error": error, "now": now, **context}

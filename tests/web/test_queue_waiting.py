@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from html import unescape
 from typing import Any
 
 import pytest
 from celery import Celery
+from django.utils import timezone
 
-from jobs.models import QueueAction, Worker
+from jobs.models import QueueAction, QueuePause, Worker
 from tests.factories import NOW
 from tests.metrics_rows import make_sample
 from tests.servers import RedisServer, free_port
+from tests.web.acting import form_actions
 from tests.web.people import admin, href, operator, tags
 
 pytestmark = pytest.mark.django_db
@@ -75,6 +78,28 @@ def test_rows_12_and_13_what_no_worker_could_read_is_shown_with_its_bytes(app, b
     assert "6e 6f 74 20 4a 53 4f 4e" in tags(response).text
     assert b"<b>at all" not in response.content
     assert "No worker can run it:" in tags(response).text
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "purge", "waiting"])
+def test_what_is_done_to_a_queue_keeps_the_time_window(action: str, app: Celery) -> None:
+    send(app, order_id=1)
+    make_sample(at=timezone.now(), ready=1)
+    if action == "resume":
+        QueuePause.objects.create(queue="critical", paused_at=NOW, actor="Tomas", why="")
+    queue, client = "/queues/one/?name=critical&window=6h", admin()
+    address = f"/queues/one/{action}/?name=critical&window=6h"
+
+    shown = client.get(queue)
+    offered = {each.get("href") for each in tags(shown).all("a")} | {*map(unescape, form_actions(shown))}
+    assert address in offered
+
+    if action != "resume":
+        asked = tags(client.get(address))
+        assert asked.all("a", href="/queues/?window=6h")
+        assert asked.all("a", href=queue)
+    if action != "waiting":
+        done = client.post(address, {"why": "the gateway is down", "expected": "1"})
+        assert done.headers["Location"] == queue
 
 
 def test_an_empty_queue_says_so(broker):
