@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -9,8 +10,14 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django_htmx.middleware import HtmxDetails
 
+from console.recent import recent
+
 # htmx stops polling an element whose answer has this status.
 STOP_POLLING = 286
+# How long the answer to a poll serves the other tabs.
+POLL_SECONDS = 2.5
+# What an answer depends on beside its address.
+_VARY = ("HX-Request", "HX-Boosted", "HX-History-Restore-Request")
 
 
 def wants_partial(request: HttpRequest) -> bool:
@@ -33,5 +40,20 @@ def render_page(
     if status == STOP_POLLING and template == page:
         status = 200
     response = render(request, template, context, status=status)
-    patch_vary_headers(response, ("HX-Request", "HX-Boosted", "HX-History-Restore-Request"))
+    patch_vary_headers(response, _VARY)
+    return response
+
+
+def render_polled(
+    request: HttpRequest, page: str, partial: str, read: Callable[[], dict[str, Any]]
+) -> HttpResponse:
+    """Render ``page`` as it is now; of polls, tabs of the same login and address are told the same within seconds.
+
+    ``read`` returns the context, and is not called where the answer to a poll is known.
+    """
+    if not wants_partial(request):
+        return render_page(request, page, partial, read())
+    key = ("poll", request.user.pk, request.session.session_key, request.get_full_path())
+    response = HttpResponse(recent(key, POLL_SECONDS, lambda: render(request, partial, read()).content))
+    patch_vary_headers(response, (*_VARY, "Cookie"))
     return response

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from django.db.models import Count, Min, Value
+from django.db.models import Count, Min
 
 from jobs import search
 from jobs.core.windows import Window
 from jobs.core.words import AlertKind, LetterState
-from jobs.metrics import deploys, reading, states
+from jobs.metrics import deploys, letters, reading, states
 from jobs.metrics.reading import Figures
 from jobs.metrics.states import State
 from jobs.models import AlertRule, DeadLetter, Deploy
@@ -24,7 +24,7 @@ from jobs.queues.reading import DepthPoint
 from jobs.search.timeline import counted_by_bucket
 
 SPARK_BUCKETS = 30
-# SQLite joins at most 500 SELECTs with UNION ALL.
+# Of more names all letters are counted at once.
 _MOST_SELECTS = 400
 # Limits that a chart draws: of rules about everything.
 _LIMITS = (AlertKind.LETTERS_GROWING, AlertKind.FAILURE_RATE, AlertKind.QUEUE_DEPTH, AlertKind.OLDEST_AGE)
@@ -158,14 +158,4 @@ def _dead_by(column: Column) -> dict[str, int]:
     known = search.names(column)
     if known is None or len(known) > _MOST_SELECTS:
         return dict(dead.values_list(column).annotate(number=Count("pk")))
-    counted = [
-        dead.filter(**{column: name})
-        .values(name=Value(name))
-        .annotate(number=Count("pk"))
-        .values_list("name", "number")
-        for name in known
-    ]
-    if not counted:
-        return {}
-    # A constant is no group, so a name without a dead letter gives a row of zero.
-    return {name: number for name, number in counted[0].union(*counted[1:], all=True) if number}
+    return {name: number for name, number in letters.dead_by(column, known).items() if number}

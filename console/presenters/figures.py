@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from math import floor, log10
 
 from console.presenters.plain import duration
-from jobs.core.windows import Window
-from jobs.metrics.reading import Figures
 
 # What stands where nobody knows; a title says why.
 UNKNOWN = "–"
@@ -53,7 +50,6 @@ def change(
     words: Callable[[float], str],
     difference: Callable[[float], str] | None = None,
     more_is: str = "",
-    since: str = "before",
 ) -> Change:
     """Compare two figures; no change is told of what is not known. ``more_is`` is worse, better or ""."""
     if now is None or before is None:
@@ -106,16 +102,6 @@ def split(words: str) -> tuple[str, str]:
     """Return the number and the unit of "4.8 s"; what has several parts stays whole."""
     number, _, unit = words.rpartition(" ")
     return (number, unit) if number and " " not in number else (words, "")
-
-
-def known_minutes(window: Window, series: Sequence[Figures | None], *, now: datetime) -> float:
-    """Return for how many minutes of a window some worker reported; of the last step what has passed."""
-    step = window.step_seconds / 60
-    minutes = 0.0
-    for start, figures in zip(window.steps, series, strict=False):
-        if figures is not None and start < now:
-            minutes += min(step, max(1.0, (now - start).total_seconds() / 60))
-    return minutes
 
 
 def rate(number: int, minutes: float) -> float | None:

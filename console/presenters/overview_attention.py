@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from urllib.parse import urlencode
 
 from django.urls import reverse
 
@@ -54,12 +53,21 @@ class AttentionRow:
     bars: list[int] = field(default_factory=list)
 
 
-def alerts(found: Overview, *, now: datetime) -> list[AttentionRow]:
+def alerts(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
     """Present the alerts that fire; one of a failure takes the place of its group's own row."""
     shown = found.shown_alerts
     told = alert_list.told_by_alert([each.alert for each in shown], now=now) if shown else {}
     groups = {str(each.row.group.pk): each.row.buckets for each in found.groups}
-    return [_alert(each, told[each.alert.pk], _bars(each, found.deaths, groups), now=now) for each in shown]
+    return [
+        _alert(
+            each,
+            told[each.alert.pk],
+            _bars(each, found.deaths, groups),
+            window_query=window_query,
+            now=now,
+        )
+        for each in shown
+    ]
 
 
 def queues(found: Overview, *, window_query: str, now: datetime) -> list[AttentionRow]:
@@ -79,9 +87,9 @@ def _bars(alert: OpenAlert, deaths: list[int], groups: Mapping[str, list[int]]) 
     return deaths if alert.rule.kind == AlertKind.LETTERS_GROWING else []
 
 
-def _alert(alert: OpenAlert, told: str, bars: list[int], *, now: datetime) -> AttentionRow:
+def _alert(alert: OpenAlert, told: str, bars: list[int], *, window_query: str, now: datetime) -> AttentionRow:
     page = reverse("console:alert", args=(alert.alert.pk,))
-    silence = f"{reverse('console:alert-silence')}?{urlencode({'rule': alert.rule.pk})}"
+    silence = alert_list.silence_href(alert.rule)
     parts = [f"Limit {alert.limit}." if alert.limit else ""]
     if alert.silenced_until is not None:
         parts.append(f"Silenced until {times.clock(alert.silenced_until, now=now)}.")
@@ -105,21 +113,21 @@ def _alert(alert: OpenAlert, told: str, bars: list[int], *, now: datetime) -> At
                 if alert.silenced_until is not None
                 else [Action("Silence…", silence, "bell-off", "jobs.add_silence")]
             ),
-            _place(alert) or Action("Open alert", page),
+            _place(alert, window_query=window_query) or Action("Open alert", page),
         ],
         bars=bars,
     )
 
 
-def _place(alert: OpenAlert) -> Action | None:
+def _place(alert: OpenAlert, *, window_query: str) -> Action | None:
     """Return the way to what an alert is about: it takes the place of that one's own row."""
     subject = alert.alert.subject
     if alert.rule.kind == AlertKind.GROUP_FAILING and subject.isdecimal():
         return Action("Group", reverse("console:group", args=(int(subject),)))
     if alert.rule.kind == AlertKind.NO_CONSUMER:
-        return Action("Queue", addresses.queue_page(subject))
+        return Action("Queue", addresses.queue_page(subject, window_query=window_query))
     if alert.rule.kind == AlertKind.WORKER_LOST:
-        return Action("Worker", addresses.worker_page(subject))
+        return Action("Worker", addresses.worker_page(subject, window_query=window_query))
     return None
 
 

@@ -107,7 +107,7 @@ def _present(
         overview=found,
         sentence=overview_words.sentence(found, now=now),
         standstill=overview_words.standstill(found),
-        alerts=overview_attention.alerts(found, now=now),
+        alerts=overview_attention.alerts(found, window_query=query, now=now),
         queues=overview_attention.queues(found, window_query=query, now=now),
         workers=overview_attention.workers(found, window_query=query, now=now),
         tiles=overview_tiles.present(found, numbers, window_query=query, now=now),

@@ -75,15 +75,16 @@ class QueueList:
 
 
 def read(window: Window, *, now: datetime) -> QueueList:
-    """Read the list; nine queries and those of the numbers, however many queues there are."""
+    """Read the list; a fixed number of queries, however many queues there are."""
     states = {each.queue: each for each in queues.now_of_all(now=now)}
     numbers = reading.by_queue(window, now=now)
-    before = reading.by_queue(window.before(), now=now)
-    minutes = figures.known_minutes(window, reading.series(window, now=now), now=now)
+    before = reading.finished_by("queue", window.before(), now=now)
+    minutes = reading.known_minutes(window, now=now)
     names = sorted({*states, *(name for name, each in numbers.items() if each.received or each.attempts)})
     depths = queues.depth_series(window, queues=names, now=now)
     dead = letters.dead_by("queue", names)
-    left = redelivery.left_behind(states.values(), boots_now(now=now), consumers_now(now=now), now=now)
+    boots = boots_now(now=now)
+    left = redelivery.left_behind(states.values(), boots, consumers_now(boots=boots, now=now), now=now)
     rows = [
         _row(
             name,

@@ -13,7 +13,6 @@ from console.presenters.figures import Tile
 from console.presenters.plain import count_of, visible
 from console.windows import PageWindow
 from jobs.core.query import quote
-from jobs.core.windows import Window
 from jobs.core.words import QueueActionState
 from jobs.metrics import letters, names, reading
 from jobs.metrics.reading import Figures
@@ -152,13 +151,12 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
     tasks_before = reading.by_task(window.before(), queue=name, now=now)
     depths = queues.depth_series(window, queues=[name], now=now).get(name, [])
     known = queue if queue is not None and not queue.is_stale else None
-    minutes = figures.known_minutes(window, series, now=now)
+    minutes = reading.known_minutes(window, now=now)
     rows = task_rows(tasks, tasks_before, minutes=minutes)
-    there = consumers_now(now=now)
+    boots = boots_now(now=now)
+    there = consumers_now(boots=boots, now=now)
     consumers = [each.hostname for each in of_queue(there, name)]
-    left = redelivery.left_behind(
-        [queue] if queue is not None else (), boots_now(now=now), there, now=now
-    ).get(name, 0)
+    left = redelivery.left_behind([queue] if queue is not None else (), boots, there, now=now).get(name, 0)
     return QueuePage(
         name=name,
         state="paused" if pause is not None else queue_list.state_of(queue),
@@ -168,7 +166,12 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
         pause=pause,
         tiles=[
             *_depth_tiles(known, depths, consumers, left, why=queue_list.why_unknown(queue)),
-            *number_tiles(numbers, before, minutes=minutes, window=window),
+            *number_tiles(
+                numbers,
+                before,
+                minutes=minutes,
+                before_minutes=reading.known_minutes(window.before(), now=now),
+            ),
         ],
         tasks=rows[:TASKS_SHOWN],
         tasks_left_out=max(0, len(rows) - TASKS_SHOWN),
@@ -229,9 +232,11 @@ def sentence(queue: QueueNow | None, pause: QueuePause | None, *, why: str) -> s
     return f"{waiting}."
 
 
-def number_tiles(numbers: Figures, before: Figures, *, minutes: float, window: Window) -> list[Tile]:
-    """Return throughput, failure rate and latency with their changes against the window before."""
-    before_minutes = window.length.total_seconds() / 60
+def number_tiles(numbers: Figures, before: Figures, *, minutes: float, before_minutes: float) -> list[Tile]:
+    """Return throughput, failure rate and latency with their changes against the window before.
+
+    ``minutes`` and ``before_minutes`` are those of which some worker told.
+    """
     done, done_before = figures.rate(numbers.done, minutes), None
     if before.attempts or before.received:
         done_before = figures.rate(before.done, before_minutes)
@@ -269,7 +274,7 @@ def number_tiles(numbers: Figures, before: Figures, *, minutes: float, window: W
             latency,
             latency_unit,
             figures.change(p95, before.latency_percentile(95), words=figures.seconds, more_is="worse"),
-            _others(numbers.latency_percentile(50), numbers.latency_percentile(99)),
+            others(numbers.latency_percentile(50), numbers.latency_percentile(99)),
             why="" if p95 is not None else nothing,
         ),
     ]
@@ -370,7 +375,8 @@ def _no_age(queue: QueueNow | None) -> str:
     return "age not known"
 
 
-def _others(p50: float | None, p99: float | None) -> str:
+def others(p50: float | None, p99: float | None) -> str:
+    """Write the percentiles that stand beside the one of a tile: "p50 64 ms, p99 4.8 s"."""
     if p50 is None or p99 is None:
         return ""
     return f"p50 {figures.seconds(p50)}, p99 {figures.seconds(p99)}"

@@ -81,7 +81,7 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> TaskPage | Non
         return None
     before = reading.totals(window.before().start, window.start, task=name, now=now)
     series = reading.series(window, task=name, now=now)
-    minutes = figures.known_minutes(window, series, now=now)
+    minutes = reading.known_minutes(window, now=now)
     text = f"task:{quote(name)}"
     query = core_query.parse(text, now=now)
     return TaskPage(
@@ -89,7 +89,12 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> TaskPage | Non
         sentence=sentence(name, numbers, dead, page_window, is_known=bool(known.workers)),
         tiles=[
             _letters_tile(dead, numbers),
-            *queue_page.number_tiles(numbers, before, minutes=minutes, window=window),
+            *queue_page.number_tiles(
+                numbers,
+                before,
+                minutes=minutes,
+                before_minutes=reading.known_minutes(window.before(), now=now),
+            ),
             _runtime_tile(numbers, before),
             _retries_tile(numbers, before),
         ],
@@ -147,13 +152,12 @@ def _letters_tile(dead: int, numbers: Figures) -> Tile:
 def _runtime_tile(numbers: Figures, before: Figures) -> Tile:
     p95 = numbers.runtime_percentile(95)
     figure, unit = figures.split(figures.optional(p95, figures.seconds))
-    p50, p99 = numbers.runtime_percentile(50), numbers.runtime_percentile(99)
     return Tile(
         "Runtime p95",
         figure,
         unit,
         figures.change(p95, before.runtime_percentile(95), words=figures.seconds, more_is="worse"),
-        "" if p50 is None or p99 is None else f"p50 {figures.seconds(p50)}, p99 {figures.seconds(p99)}",
+        queue_page.others(numbers.runtime_percentile(50), numbers.runtime_percentile(99)),
         why="" if p95 is not None else "Nothing ran in this time.",
     )
 

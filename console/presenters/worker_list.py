@@ -95,7 +95,7 @@ def read(*, now: datetime) -> WorkerList:
     rows.sort(key=lambda each: (order.get(each.state, 1), each.hostname))
     return WorkerList(
         rows=rows,
-        sentence=sentence(rows, boots, now=now),
+        sentence=sentence(rows, boots),
         without_agent=sum(1 for each in others if not each.has_agent),
     )
 
@@ -105,7 +105,7 @@ def row(boot: BootNow, *, now: datetime) -> Row:
     return Row(
         hostname=boot.hostname,
         state=boot.state,
-        state_words=_state_words(boot, now=now),
+        state_words=_state_words(boot),
         boot=boot,
         pool=pool_words(boot.pool, boot.concurrency),
         queues=boot.queues,
@@ -139,11 +139,10 @@ def silent_row(worker: Worker, *, now: datetime) -> Row:
     )
 
 
-def sentence(rows: Sequence[Row], boots: Sequence[BootNow], *, now: datetime) -> str:
+def sentence(rows: Sequence[Row], boots: Sequence[BootNow]) -> str:
     """Say what a tired person has to know first."""
     if not rows:
         return "No worker is known."
-    del now
     living = {each.hostname for each in rows if each.state == "online"}
     # One that was lost and started again is seen in its row; it is back.
     lost = [each for each in boots if each.state == workers.LOST and not each.is_followed]
@@ -181,8 +180,7 @@ def running_words(boot: BootNow) -> str:
     return f"{running:,}" if boot.concurrency is None else f"{running:,} of {boot.concurrency:,}"
 
 
-def _state_words(boot: BootNow, *, now: datetime) -> str:
-    del now
+def _state_words(boot: BootNow) -> str:
     if boot.state == workers.LOST:
         lost = f" {count_of(boot.jobs_lost, 'job')} went with it." if boot.jobs_lost else ""
         return f"It stopped reporting without a goodbye.{lost}"

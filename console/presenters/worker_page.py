@@ -136,7 +136,7 @@ class WorkerPage:
 
 def read(hostname: str, *, now: datetime) -> WorkerPage | None:
     """Read the page; None when no worker of that name is known. Two queries."""
-    boots = [boot for boot in workers.boots_now(now=now) if boot.hostname == hostname]
+    boots = workers.boots_now(hostname=hostname, now=now) if hostname else []
     described = Worker.objects.filter(hostname=hostname).first()
     # An online one first, then the newest.
     boots.sort(key=lambda boot: (not boot.is_online, -boot.started_at.timestamp()))

@@ -6,18 +6,14 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.utils.cache import patch_vary_headers
 
 from console import windows
-from console.htmx import render_page, wants_partial
+from console.htmx import render_page, render_polled, wants_partial
 from console.permissions import requires
 from console.presenters import overview_page
-from console.recent import recent
 
 # The part of the page that is polled less often than the rest.
 _CHARTS = "charts"
-# How long a poll's answer serves the other tabs.
-_RENDERED_SECONDS = 2.5
 
 
 @requires("jobs.view_deadletter")
@@ -30,32 +26,18 @@ def overview(request: HttpRequest) -> HttpResponse:
     page_window = windows.of(request, now=now)
     by: overview_page.By = "task" if request.GET.get("by") == "task" else "queue"
     context: dict[str, Any] = {"page_window": page_window, "by": by, "now": now, **_addresses(request)}
-    if not wants_partial(request):
-        page = overview_page.read(page_window, by=by, now=now)
-        context |= {"page": page, "charts": page.charts}
-    elif request.GET.get("part") == _CHARTS:
+    if wants_partial(request) and request.GET.get("part") == _CHARTS:
         context["charts"] = overview_page.read_charts(page_window, now=now)
         template = "console/overview/_charts.html"
         return render_page(request, template, template, context)
-    else:
-        return _poll(request, page_window, by=by, context=context)
-    return render_page(request, "console/overview/page.html", "console/overview/_page.html", context)
 
+    def read() -> dict[str, Any]:
+        if wants_partial(request):
+            return context | {"page": overview_page.read_again(page_window, by=by, now=now)}
+        page = overview_page.read(page_window, by=by, now=now)
+        return context | {"page": page, "charts": page.charts}
 
-def _poll(
-    request: HttpRequest, page_window: windows.PageWindow, *, by: overview_page.By, context: dict[str, Any]
-) -> HttpResponse:
-    """Answer a poll; other tabs of the same login and address are given the same within seconds."""
-
-    def render() -> bytes:
-        page = overview_page.read_again(page_window, by=by, now=context["now"])
-        template = "console/overview/_page.html"
-        return render_page(request, template, template, {**context, "page": page}).content
-
-    key = ("overview-poll", request.session.session_key, request.get_full_path())
-    response = HttpResponse(recent(key, _RENDERED_SECONDS, render))
-    patch_vary_headers(response, ("HX-Request", "Cookie"))
-    return response
+    return render_polled(request, "console/overview/page.html", "console/overview/_page.html", read)
 
 
 def _addresses(request: HttpRequest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console import addresses, windows
-from console.htmx import render_page
+from console.htmx import render_polled
 from console.permissions import requires
 from console.presenters import queue_list as list_presenter
 from console.presenters import queue_page as presenter
@@ -25,14 +25,17 @@ def queue_list(request: HttpRequest) -> HttpResponse:
     """List the queues, worst first; polled."""
     now = timezone.now()
     page_window = windows.of(request, now=now)
-    context: dict[str, Any] = {
-        "list": list_presenter.read(page_window.window, now=now),
-        "page_window": page_window,
-        "live_url": request.get_full_path(),
-        "every": poll_seconds(page_window),
-        "now": now,
-    }
-    return render_page(request, "console/queues/list.html", "console/queues/_list.html", context)
+
+    def read() -> dict[str, Any]:
+        return {
+            "list": list_presenter.read(page_window.window, now=now),
+            "page_window": page_window,
+            "live_url": request.get_full_path(),
+            "every": poll_seconds(page_window),
+            "now": now,
+        }
+
+    return render_polled(request, "console/queues/list.html", "console/queues/_list.html", read)
 
 
 @require_GET

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.htmx import render_page
+from console.htmx import render_page, render_polled
 from console.permissions import requires
 from console.presenters import worker_list as list_presenter
 from console.presenters import worker_page as presenter
@@ -22,12 +22,11 @@ from console.views.numbers import name_of
 def worker_list(request: HttpRequest) -> HttpResponse:
     """List the workers, the lost ones first; polled."""
     now = timezone.now()
-    context: dict[str, Any] = {
-        "list": list_presenter.read(now=now),
-        "live_url": request.get_full_path(),
-        "now": now,
-    }
-    return render_page(request, "console/workers/list.html", "console/workers/_list.html", context)
+
+    def read() -> dict[str, Any]:
+        return {"list": list_presenter.read(now=now), "live_url": request.get_full_path(), "now": now}
+
+    return render_polled(request, "console/workers/list.html", "console/workers/_list.html", read)
 
 
 @require_GET

@@ -65,11 +65,11 @@ class BootNow:
         return sum(self.reserved.values())
 
 
-def boots_now(*, now: datetime) -> list[BootNow]:
+def boots_now(*, hostname: str = "", now: datetime) -> list[BootNow]:
     """Return who is online, who was lost in the last day, and who said goodbye in the last hour.
 
     By hostname, the newest life first. One that is gone is left out when its hostname is online again.
-    One query.
+    With ``hostname`` only the lives of that one. One query.
     """
     online = Q(goodbye_at=None, lost_at=None)
     lost = Q(lost_at__gt=now - LOST_SHOWN)
@@ -78,6 +78,8 @@ def boots_now(*, now: datetime) -> list[BootNow]:
     # Of the time in which they can be one of these.
     recent = Q(last_seen_at__gt=now - LOST_SHOWN - SOLO_LOST_AFTER)
     rows = WorkerBoot.objects.filter(recent, online | lost | gone).order_by("hostname", "-started_at", "-pk")
+    if hostname:
+        rows = rows.filter(hostname=hostname)
     found = [_boot_now(row) for row in rows]
     living = {boot.hostname for boot in found if boot.state == ONLINE}
     boots: list[BootNow] = []

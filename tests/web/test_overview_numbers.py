@@ -195,6 +195,15 @@ def test_what_an_alert_tells_is_not_told_a_second_time():
     assert {"/queues/one/?name=long", "/workers/one/?name=celery%40img-2"} <= links
 
 
+def test_what_an_alert_leads_to_keeps_the_time_window():
+    fires(AlertRule.objects.get(kind=AlertKind.NO_CONSUMER), subject="long")
+    fires(AlertRule.objects.get(kind=AlertKind.WORKER_LOST), subject="celery@img-2")
+
+    links = {link.get("href") for link in tags(viewer().get("/?window=6h")).all("a")}
+
+    assert {"/queues/one/?name=long&window=6h", "/workers/one/?name=celery%40img-2&window=6h"} <= links
+
+
 def test_a_worker_that_came_back_and_ended_in_order_hours_ago_is_not_lost():
     make_boot(
         "celery@img-2",

@@ -17,7 +17,8 @@ from jobs.models import Lease, QueueAction, QueuePause
 from jobs.roles import OPERATOR, VIEWER
 from tests.factories import NOW, make_letter
 from tests.metrics_rows import TASK, make_boot, make_heartbeat, make_rollup, make_sample, running_job
-from tests.web.acting import audited
+from tests.servers import free_port
+from tests.web.acting import audited, field_of
 from tests.web.people import HTMX, admin, client_of, href, operator, tags, viewer
 
 pytestmark = pytest.mark.django_db
@@ -166,6 +167,31 @@ def test_the_window_is_that_of_the_address_and_links_keep_it():
     assert href(response, "critical") == "/queues/one/?name=critical&window=24h"
 
 
+def test_a_rate_is_the_same_on_each_page_that_shows_it():
+    for ago in (1, 2):
+        make_rollup(at=NOW - ago * MINUTE, received=60, done=60)
+    client = viewer()
+
+    listed = rows(page(f"{QUEUES}?window=6h", client))
+    one = page(f"{CRITICAL}&window=6h", client)
+    overview = page("/?window=6h", client)
+
+    # Of two minutes out of six hours workers told, though a step of the charts is of five.
+    assert " 60 60 received 0.0 %" in listed
+    assert "Done 60 /min" in one
+    assert " 60 60 0.0 %" in overview[overview.index("By queue") :]
+
+
+def test_the_lives_of_the_workers_are_read_once():
+    make_sample(ready=1)
+    client = viewer()
+
+    for address in (QUEUES, CRITICAL):
+        with CaptureQueriesContext(connection) as asked:
+            client.get(address)
+        assert sum("jobs_workerboot" in each["sql"] for each in asked) == 1
+
+
 def test_hostile_names_are_escaped_and_their_direction_marks_shown():
     name = "<script>alert(1)</script>\u202e"
     make_sample(queue=name, ready=3, consumers=0)
@@ -241,6 +267,14 @@ def test_the_page_of_a_queue_tells_its_figures_with_what_changed():
     assert re.search(
         r"Latency p95 1\.[67]\d* s up 1(\.\d)? s from 0\.[45]\d* s p50 1\.[67]\d* s, p99 1", text
     )
+
+
+def test_minutes_of_which_nobody_told_do_not_lower_the_rate_before():
+    # Workers began to report five minutes before the window did.
+    for ago in (*range(1, 60), *range(61, 66)):
+        make_rollup(at=NOW - ago * MINUTE, received=30, done=30)
+
+    assert "Done 30 /min no change from 30" in page(CRITICAL)
 
 
 def lose_worker(minutes_ago: int = 21, **columns: Any) -> None:
@@ -455,6 +489,16 @@ def test_a_queue_that_is_paused_cannot_be_paused_again():
     assert "it is paused already by Tomas" in tags(response).text
 
 
+def test_a_pause_that_nobody_could_be_told_says_why(settings: Any):
+    settings.BROKER_URL = f"redis://127.0.0.1:{free_port()}/0"
+    make_sample(ready=12)
+    make_boot(queues=["critical"])
+
+    response = operator().post("/queues/one/pause/?name=critical", {"why": "x"}, follow=True)
+
+    assert "celery@web-1 did not answer and will be told again. The broker" in tags(response).text
+
+
 def test_a_queue_is_resumed_by_post_only():
     make_sample(ready=12)
     QueuePause.objects.create(queue="critical", paused_at=NOW, actor="Tomas", why="")
@@ -522,6 +566,20 @@ def test_above_a_thousand_the_count_is_typed(typed, said):
     assert response.status_code == 422
     assert said in tags(response).text
     assert not QueueAction.objects.exists()
+
+
+def test_a_purge_that_was_refused_is_asked_again_about_what_waits_by_then():
+    make_sample(ready=900)
+
+    refused = admin().post(
+        "/queues/one/purge/?name=critical", {"why": "stale", "expected": "1610", "typed_count": ""}
+    )
+
+    assert refused.status_code == 422
+    assert "Type the count. 1610 messages waited. Fewer wait now" in tags(refused).text
+    assert "Purge 900 messages" in tags(refused).text
+    assert field_of(refused, "expected") == "900"
+    assert not tags(refused).all("input", name="typed_count")
 
 
 @pytest.mark.parametrize("expected", ["", "many", "-3", "0"])

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from jobs import worker_control
 from jobs.errors import WorkerRefused
+from jobs.metrics.workers import boots_now
 from jobs.models import AuditEntry, Worker
 from jobs.roles import OPERATOR, VIEWER
 from jobs.worker_control import Revoked
@@ -170,6 +171,26 @@ def test_a_worker_that_is_not_known_is_not_found():
     assert "No worker of the name celery@nowhere is known." in page(
         "/workers/one/?name=celery%40nowhere", status=404
     )
+
+
+def test_the_page_of_a_worker_reads_its_own_lives_alone():
+    make_lost("celery@web-1")
+    make_boot("celery@web-1")
+    make_boot("celery@web-1", goodbye_at=NOW - MINUTE, started_at=NOW - 20 * MINUTE)
+    make_lost("celery@web-2")
+    make_boot("celery@web-3", goodbye_at=NOW - MINUTE)
+    known = boots_now(now=NOW)
+    client = viewer()
+
+    with CaptureQueriesContext(connection) as asked:
+        client.get(WEB_1)
+
+    assert {each.hostname for each in known} == {"celery@web-1", "celery@web-2", "celery@web-3"}
+    for hostname in ("celery@web-1", "celery@web-2", "celery@web-3"):
+        alone = boots_now(hostname=hostname, now=NOW)
+        assert alone == [each for each in known if each.hostname == hostname]
+    (read,) = [each["sql"] for each in asked if "jobs_workerboot" in each["sql"]]
+    assert "\"hostname\" = 'celery@web-1'" in read
 
 
 def test_what_a_worker_runs_says_since_when_and_what_a_crash_would_do():
