@@ -163,9 +163,9 @@ class Stack:
             *python("gunicorn", f"{module}:{name}", "--bind", f"fd://{fd}", "--worker-class", "gthread"),
             *("--workers", "2", "--threads", "4", "--timeout", "60", "--graceful-timeout", "1"),
             *("--no-control-socket", "--log-level", "warning"),
+            # Loaded once and shared, not once a worker process; but what is shared cannot be loaded again.
+            "--reload" if settings.DEBUG else "--preload",
         ]
-        if settings.DEBUG:
-            command.append("--reload")
         return Program(
             name="web",
             command=tuple(command),
@@ -197,6 +197,8 @@ def environment(*, broker_url: str, console_url: str | None = None) -> dict[str,
     }
     # The stop rules say how long jobs may take; Celery's own pause would only add to it.
     values["JOBS_SOFT_SHUTDOWN_SECONDS"] = "0"
+    # A worker throws the result of Django's checks away, for which it would load every page; migrate has told it.
+    values["CELERY_SKIP_CHECKS"] = "true"
     # Where an agent keeps dead letters while the broker is away: with the other data.
     values.setdefault("JOBS_SPOOL_DIRECTORY", str((Path(settings.DATA_DIR) / "spool").resolve()))
     if console_url is not None:

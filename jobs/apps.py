@@ -21,17 +21,16 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         """Make the roles whenever migrate has run, and be there when a worker or a beat starts."""
-        from jobs.checks import check_jobs
+        from jobs.checks import SETTINGS_TAG, check_jobs
         from jobs.idempotency.checks import check_retention
         from jobs.outbox.checks import check_outbox
         from jobs.preflight.setting_checks import check_settings
         from jobs.roles import create_roles
 
         post_migrate.connect(create_roles, dispatch_uid="jobs.roles")
-        checks.register(check_settings)
         checks.register(check_jobs)
-        checks.register(check_retention)
-        checks.register(check_outbox)
+        for check in (check_settings, check_retention, check_outbox):
+            checks.register(check, SETTINGS_TAG)
         # A worker and a beat have loaded Celery before Django; loading it everywhere else would cost
         # each command a tenth of a second.
         if "celery" in sys.modules:

@@ -14,6 +14,10 @@ from django.core import checks
 from jobs import conf
 from jobs.errors import PolicyError
 
+# The checks of this application's own settings. Its commands run these alone: all checks together load every page
+# of the project, half a second each time ``queue_health`` is asked, and memory that ``runops`` has no use for.
+SETTINGS_TAG = "jobs_settings"
+
 
 def check_jobs(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:
     """Return one error for each job with a wrong policy, and for a setting that no job can have."""

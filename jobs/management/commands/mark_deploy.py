@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from jobs.audit import Actor
+from jobs.checks import SETTINGS_TAG
 from jobs.errors import DeployRefused
 from jobs.management.printing import escape_unknown
 from jobs.metrics.deploys import mark_deploy
@@ -20,6 +21,7 @@ class Command(BaseCommand):
     """Marks a deployment, so that the charts show what came after it."""
 
     help = "Marks a deployment: the charts draw a line at its time, with its name."
+    requires_system_checks = (SETTINGS_TAG,)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""

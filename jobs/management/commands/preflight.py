@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs.broker.applications import find_application, is_attached, load_tasks
+from jobs.checks import SETTINGS_TAG
 from jobs.errors import JobsError
 from jobs.management.printing import escape_unknown
 from jobs.preflight import inspection, report
@@ -25,6 +26,7 @@ class Command(BaseCommand):
         " or run them twice, why, and the line to set. Exit status 1 when there are errors, with --strict"
         " also when there are warnings."
     )
+    requires_system_checks = (SETTINGS_TAG,)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""

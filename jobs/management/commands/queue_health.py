@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
 
+from jobs.checks import SETTINGS_TAG
 from jobs.core.cleaning import clean_line, clean_name
 from jobs.management.printing import escape_unknown
 from jobs.queue_report import LOOK_BACK, PERCENTILE, QueueHealth, QueueReport, queue_report
@@ -26,6 +27,7 @@ class Command(BaseCommand):
         "collector and the workers. Exit status 0 when all is well, 1 when it is degraded (an enabled alert rule "
         "fires or is about to, or a queue is not consumed), 2 when that cannot be known."
     )
+    requires_system_checks = (SETTINGS_TAG,)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from jobs.broker import connect
+from jobs.checks import SETTINGS_TAG
 from jobs.duties import all_duties
 from jobs.runops import Runops
 
@@ -20,6 +21,7 @@ class Command(BaseCommand):
         "Collects dead letters, carries out replays, purges and restores, relays the outbox, keeps the list of"
         " workers and deletes what is past its time. Several may run: each duty is done by one of them."
     )
+    requires_system_checks = (SETTINGS_TAG,)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until SIGTERM or SIGINT; the batch on its way is finished first, within 5 s."""
