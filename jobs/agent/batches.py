@@ -4,7 +4,7 @@ Counts are exact; ``runs`` may be fewer than were counted, by ``dropped``. Times
 A batch is known by boot and sequence, from 1 on without a gap.
 
 Records travel as lists in the order of their fields: one field more of theirs needs a new ``VERSION``, which
-the console must know before the first agent sends it.
+the collector must know before the first agent sends it.
 """
 
 from __future__ import annotations

@@ -72,7 +72,11 @@ def test_what_a_forged_worker_runs_keeps_no_other_from_being_declared_lost(field
     assert DeadLetter.objects.filter(worker="celery@pay-1").count() == 1
 
 
-@pytest.mark.parametrize("seconds", [1e300, 10**400, 253_402_300_800.0, -1e300, -1.0])
+@pytest.mark.parametrize(
+    "seconds",
+    [1e300, 10**400, 253_402_300_800.0, -1e300, -1.0],
+    ids=["1e300", "no float", "10000", "-1e300", "-1"],
+)
 def test_a_job_that_began_at_no_date_is_shown_all_the_same(seconds):
     job = make_running(task_id="odd", started_at=seconds, published_at=seconds)
     RunsCollector(ListInbox(*taken(make_batch(running=[job])))).collect(now=NOW)
