@@ -7,6 +7,7 @@ answers ``registered`` and ``active_queues``, where signatures are unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,14 +51,19 @@ def describe_workers(
     app.conf.update(broker_connection_retry=False, broker_transport_options=connection.transport_options)
     try:
         connection.connect()
-        answers = _ask(app, connection, DESCRIBE_COMMAND, timeout_seconds, arguments={"known": sorted(known)})
+        # A worker that does not know the command answers nothing at all, so who is there is asked too: at the same
+        # time, for each question waits until its time is over.
+        with connection.clone() as second, ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(_ask, app, second, "registered", timeout_seconds)
+            answers = _ask(
+                app, connection, DESCRIBE_COMMAND, timeout_seconds, arguments={"known": sorted(known)}
+            )
+            registered = asked.result()
         found = {
             hostname: description
             for hostname, answer in answers.items()
             if (description := _read(hostname, answer)) is not None
         }
-        # A worker that does not know the command answers nothing at all, so who is there is asked too.
-        registered = _ask(app, connection, "registered", timeout_seconds)
         others = sorted(set(registered) - set(found))
         queues = _ask(app, connection, "active_queues", timeout_seconds, destination=others) if others else {}
     except errors as error:

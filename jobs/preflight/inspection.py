@@ -18,7 +18,7 @@ COMMAND_TIMEOUT_SECONDS = 5.0
 
 
 def everything(app: Any, *, has_agent: bool, now: datetime | None = None) -> Facts:
-    """Gather all facts, those of the fleet too; waits two seconds for the workers' answers.
+    """Gather all facts, those of the fleet too; waits a second or two for the workers' answers.
 
     Raises:
         BrokerUnavailable: when the broker does not answer.
