@@ -21,18 +21,30 @@ ROOT = Path(__file__).resolve().parent.parent
 class Commands:
     """A process with an environment of its own; it starts with the first command."""
 
-    def __init__(self, env: Callable[[], dict[str, str]]) -> None:
+    def __init__(self, env: Callable[[], dict[str, str]], *, directory: Path = ROOT) -> None:
         self.env = env
+        self.directory = directory
         self.process: subprocess.Popen[str] | None = None
 
     def run(self, *arguments: str) -> str:
         """Return what a command that ends well printed."""
+        printed, error, text = self._answer(arguments)
+        assert not error, f"{arguments}: {error}: {text}"
+        return printed
+
+    def refused(self, *arguments: str) -> str:
+        """Return the sentence of a command that refuses."""
+        printed, error, text = self._answer(arguments)
+        assert error == "CommandError", f"{arguments}: {error or 'no error'}: {text or printed}"
+        return text
+
+    def _answer(self, arguments: tuple[str, ...]) -> list[str]:
         if self.process is None:
             env = self.env()
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.commands"],
                 env={**env, "PYTHONPATH": os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])},
-                cwd=ROOT,
+                cwd=self.directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -43,9 +55,7 @@ class Commands:
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         assert answer, f"it ended at {arguments}: {self.process.wait(timeout=10)}"
-        printed, error = json.loads(answer)
-        assert not error, f"{arguments}: {error}"
-        return str(printed)
+        return list(json.loads(answer))
 
     def end(self) -> None:
         if self.process is not None:
@@ -54,7 +64,7 @@ class Commands:
 
 
 def serve() -> None:
-    """Answer each line of arguments with a line: what was printed, and the error if there was one."""
+    """Answer each line of arguments with a line: what was printed, and the error's class and text if there was one."""
     import django
     from django.core.management import call_command
     from django.db import connections
@@ -63,15 +73,15 @@ def serve() -> None:
     django.setup()
     answers = sys.stdout
     for line in sys.stdin:
-        out, error = io.StringIO(), ""
+        out, error, text = io.StringIO(), "", ""
         try:
             with contextlib.redirect_stdout(out):
                 call_command(*json.loads(line), stdout=out, no_color=True)
         except (Exception, SystemExit) as raised:  # noqa: BLE001 - told to the test, which fails
-            error = repr(raised)
+            error, text = type(raised).__name__, str(raised)
         # No lock, no snapshot and no file of a database outlives a command, as with a process.
         connections.close_all()
-        answers.write(json.dumps([out.getvalue(), error]) + "\n")
+        answers.write(json.dumps([out.getvalue(), error, text]) + "\n")
         answers.flush()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,9 +31,34 @@ def old(): # kept as it is
 '''
 
 
+@pytest.fixture(scope="module")
+def shared_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    project = Project(tmp_path_factory.mktemp("site"))
+    yield project
+    project.commands.end()
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(shared_project: Project) -> Iterator[Project]:
+    """The project as it was at first."""
+    yield shared_project
+    shared_project.reset()
+
+
+def test_the_command_says_what_it_wrote_and_what_it_refuses(project: Project) -> None:
+    """As a process; the tests below ask one process that stays."""
+    written = project.run("-m", "django", "startjob", "shop.send_receipt")
+    refused = project.run("-m", "django", "startjob", "shop.send_receipt")
+
+    assert written.returncode == 0, written.stderr
+    assert written.stdout.splitlines()[:2] == [
+        "wrote shop/tasks.py, line 1",
+        "wrote shop/test_send_receipt.py, line 1",
+    ]
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("CommandError: ")
+    assert len(refused.stderr.splitlines()) == 1
+    assert "send_receipt is there already" in refused.stderr
 
 
 def test_it_writes_a_job_and_its_test_that_a_linter_accepts(project: Project) -> None:
@@ -99,39 +126,37 @@ def test_a_second_job_adds_no_second_import(project: Project) -> None:
     assert project.lints("shop/tasks.py", "shop/test_send_invoice.py") == ""
 
 
-@pytest.mark.parametrize(
-    "old",
-    [
-        "",
-        "# only a comment\n",
-        '"""Only a docstring."""',
-        "X = 1",
-        "@print\ndef decorated(): ...\n",
-        "from . import tools\n",
-        "from __future__ import annotations\n\nX = 1\n",
-        "import logging; X = 1\n",
-        "from celery import (\n    shared_task,\n    group,\n)\nX = group\n",
-    ],
-    ids=[
-        "empty",
-        "comment",
-        "docstring",
-        "value",
-        "decorated",
-        "relative",
-        "future",
-        "semicolon",
-        "brackets",
-    ],
-)
-def test_whatever_stood_there_still_does_and_can_be_imported(project: Project, old: str) -> None:
-    project.write("shop/tools.py", "")
-    path = project.write("shop/tasks.py", old)
+OLD_MODULES = {
+    "empty": "",
+    "comment": "# only a comment\n",
+    "docstring": '"""Only a docstring."""',
+    "value": "X = 1",
+    "decorated": "@print\ndef decorated(): ...\n",
+    "relative": "from . import tools\n",
+    "future": "from __future__ import annotations\n\nX = 1\n",
+    "semicolon": "import logging; X = 1\n",
+    "brackets": "from celery import (\n    shared_task,\n    group,\n)\nX = group\n",
+}
 
-    project.startjob("shop.send_receipt")
 
-    assert [line for line in old.splitlines() if line not in path.read_text().splitlines()] == []
-    done = project.run("-c", "import site_celery, django; django.setup(); import shop.tasks")
+def test_whatever_stood_there_still_does_and_can_be_imported(project: Project) -> None:
+    for name, old in OLD_MODULES.items():
+        path = project.write("shop/tasks.py", old)
+        project.startjob("shop.send_receipt")
+        written = path.read_text()
+        # Each goes into a package of its own, so that one process can import them all.
+        project.write(f"shop/{name}/__init__.py", "")
+        project.write(f"shop/{name}/tools.py", "")
+        shutil.move(path, project.app / name / "tasks.py")
+        (project.app / "test_send_receipt.py").unlink()
+
+        assert [line for line in old.splitlines() if line not in written.splitlines()] == [], name
+
+    done = project.run(
+        "-c",
+        "import site_celery, django, importlib; django.setup()\n"
+        f"for name in {list(OLD_MODULES)}: importlib.import_module(f'shop.{{name}}.tasks').send_receipt.name",
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -179,23 +204,25 @@ def test_beside_a_tests_module_its_test_stands_beside(project: Project) -> None:
     assert not (project.app / "tests").exists()
 
 
-@pytest.mark.parametrize("existing", [None, "module", "package"])
-def test_what_it_writes_passes_its_own_test_under_pytest_and_under_django(
-    project: Project, existing: str | None
-) -> None:
-    if existing == "module":
-        project.write("shop/tasks.py", OLD_TASKS)
-        project.write("shop/prices.py", "")
-    if existing == "package":
-        project.write("shop/tasks/__init__.py", "")
-    project.startjob("shop.send_receipt")
-    project.startjob("shop.charge_order", "--key", "charge:{day}:{order_id}", "--queue", "long")
+def test_what_it_writes_passes_its_own_test_under_pytest_and_under_django(tmp_path: Path) -> None:
+    """In an application without jobs, in one with a module of them, and in one with a package."""
+    project = Project(tmp_path)
+    project.write("site_settings.py", SETTINGS.replace('"shop"', '"shop", "mall", "depot"'))
+    project.write("mall/__init__.py", "")
+    project.write("mall/tasks.py", OLD_TASKS.replace("from shop", "from mall"))
+    project.write("mall/prices.py", "")
+    project.write("depot/__init__.py", "")
+    project.write("depot/tasks/__init__.py", "")
+    for name in ("shop", "mall", "depot"):
+        project.startjob(f"{name}.send_receipt")
+        project.startjob(f"{name}.charge_order", "--key", "charge:{day}:{order_id}", "--queue", "long")
+    project.commands.end()
 
-    by_pytest = project.pytest("shop")
-    by_django = project.django_test("shop")
+    by_pytest = project.pytest()
+    by_django = project.django_test()
 
-    assert "8 passed" in by_pytest.stdout, by_pytest.stdout + by_pytest.stderr
-    assert "Ran 8 tests" in by_django.stderr, by_django.stderr
+    assert "24 passed" in by_pytest.stdout, by_pytest.stdout + by_pytest.stderr
+    assert "Ran 24 tests" in by_django.stderr, by_django.stderr
     assert "\n\nOK\n" in by_django.stderr
     assert by_django.returncode == 0
 
@@ -238,7 +265,7 @@ def test_what_cannot_be_is_refused_with_what_to_do(project: Project, arguments: 
 def test_without_an_application_it_says_how_to_make_one(project: Project) -> None:
     project.write("site_settings.py", SETTINGS.replace(', "shop"', ""))
 
-    said = project.refused("send_receipt")
+    said = project.run("-m", "django", "startjob", "send_receipt").stderr
 
     assert "no application of yours is installed" in said
     assert "python manage.py startapp shop" in said
