@@ -82,6 +82,8 @@ class Sampler:
             self._found = frozenset(told_queues(now=now) | self._meter.declared_waiting())
             self._found_at = now
         consumed = {queue for consumer in consumers for queue in consumer.queues}
+        # One whose last worker goes is counted on, and not only after the next look.
+        self._found |= consumed
         names = dict.fromkeys([*sorted(consumed), *sorted(others), *sorted(self._found)])
         # A name that a column does not hold as it is cannot be told from another.
         fit = [name for name in names if name and not is_own(name) and clean_name(name) == name]

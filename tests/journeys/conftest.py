@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
+from jobs.core.words import AlertKind
+from jobs.models import AlertRule
+from tests.journeys.alert_place import AlertPlace, Watch
 from tests.stack import Stack
 
 CHROMIUM = "/usr/bin/chromium"
@@ -87,3 +91,24 @@ def without_script(browser: Browser, stack: Stack) -> Iterator[Page]:
     log_in(page, stack, "ada")
     yield page
     context.close()
+
+
+@pytest.fixture
+def place(django_db_setup, django_db_blocker) -> Iterator[AlertPlace]:
+    place = AlertPlace()
+    with django_db_blocker.unblock(), place.entered(), ExitStack() as stack:
+        place.mails.start()
+        stack.callback(place.mails.stop)
+        yield place
+
+
+@pytest.fixture
+def watch(place: AlertPlace) -> Watch:
+    """Makes a rule that is the only one; it recovers and fires again at once unless the test says otherwise."""
+
+    def make(kind: AlertKind, **fields: Any) -> AlertRule:
+        AlertRule.objects.update(is_enabled=False)
+        quick = {"recovery_hold_seconds": 0, "cool_down_seconds": 0, "reminder_seconds": 0}
+        return AlertRule.objects.create(name="Watched", kind=kind, **{**quick, **fields})
+
+    return make

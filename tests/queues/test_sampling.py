@@ -90,6 +90,18 @@ def test_a_worker_that_said_goodbye_is_no_consumer_though_it_answered_a_moment_b
     assert sample_of("critical").consumers == 0
 
 
+def test_a_queue_whose_last_worker_has_gone_is_counted_on(broker, sampler):
+    boot = make_boot("celery@a", queues=["critical"], last_seen_at=NOW)
+    sampler.sample(now=NOW)
+    boot.goodbye_at = NOW
+    boot.save()
+
+    sampler.sample(now=NOW + reading.SAMPLE_EVERY)
+
+    found = sample_of("critical")
+    assert (found.at, found.consumers) == (NOW + reading.SAMPLE_EVERY, 0)
+
+
 def test_hostile_names_are_left_out_and_their_number_is_bounded(broker, sampler):
     make_boot(queues=["a\nb", "x" * 300, "", DEAD_QUEUE, *(f"q{n}" for n in range(1_000))], last_seen_at=NOW)
 
