@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,4 +47,4 @@ def own_worker(fleet: Fleet) -> Iterator[Callable[..., Worker]]:
 
     yield make
     for worker in made:
-        worker.stop(signal.SIGKILL)
+        worker.kill()

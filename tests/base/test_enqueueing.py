@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, group
-from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -26,6 +25,7 @@ from jobs.outbox import commit
 from tests.applications import Application
 from tests.base import shop
 from tests.base.place import close
+from tests.migrated import migrated_database
 from tests.servers import RedisServer
 
 # Nothing listens on port 1: whatever talks to it fails at once.
@@ -447,12 +447,11 @@ def second_database(tmp_path: Path, settings, django_db_blocker) -> Iterator[str
     """A database "orders" beside the default one."""
     connections.settings["orders"] = {
         **connections.settings["default"],
-        "NAME": str(tmp_path / "orders.sqlite3"),
+        "NAME": str(migrated_database(tmp_path / "orders.sqlite3")),
     }
     connections["orders"] = connections.create_connection("orders")
     settings.JOBS_OUTBOX_DATABASES = ("default", "orders")
     with django_db_blocker.unblock():
-        call_command("migrate", database="orders", verbosity=0)
         yield "orders"
         connections["orders"].close()
     del connections["orders"]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
 from django.db import connection, connections
 
 from jobs.idempotency.heartbeat import heart
 from jobs.models import IdempotencyRecord, JobProgress
 from tests.idempotency.copies import Elsewhere
+from tests.migrated import migrated_database
 from tests.postgres import default_database
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
@@ -24,17 +24,15 @@ def ledger_urls(request, tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture(params=DATABASES)
-def database_url(request, ledger_urls, tmp_path_factory, django_db_setup, django_db_blocker) -> str:
+def database_url(request, ledger_urls, tmp_path_factory, django_db_setup) -> str:
     """The URL of a database with the product's tables, without rows of the ledger."""
     vendor = request.param
     if vendor not in ledger_urls:
         if vendor == "sqlite":
             path: Path = tmp_path_factory.mktemp("ledger") / "ledger.sqlite3"
-            url = f"sqlite:///{path}"
+            url = f"sqlite:///{migrated_database(path)}"
         else:
-            url = request.getfixturevalue("postgres_server").create_database("ledger")
-        with django_db_blocker.unblock(), default_database(url):
-            call_command("migrate", verbosity=0)
+            url = request.getfixturevalue("postgres_server").create_migrated_database("ledger")
         ledger_urls[vendor] = url
     return ledger_urls[vendor]
 

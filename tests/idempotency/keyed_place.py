@@ -17,7 +17,6 @@ from django.db import connection
 from jobs.agent.wire import Record
 from tests.agent.fleet import Worker
 from tests.idempotency import shop
-from tests.migrated import migrate, migrated_database
 from tests.postgres import default_database
 from tests.servers import RedisServer, wait_until
 
@@ -35,7 +34,7 @@ class Line:
 
 
 class KeyedPlace:
-    """A Redis, a database and one worker of ``tests.idempotency.shop``."""
+    """A Redis, a migrated database and one worker of ``tests.idempotency.shop``."""
 
     def __init__(self, directory: Path, database_url: str, **environment: str) -> None:
         self.directory = directory
@@ -57,14 +56,6 @@ class KeyedPlace:
         self.app = Celery("publisher", broker=self.server.url, set_as_current=False)
         self.app.conf.task_ignore_result = True
 
-    def migrate(self) -> None:
-        """Give an empty database the product's tables; a file of SQLite is a copy."""
-        path = self.database_url.removeprefix("sqlite:///")
-        if path != self.database_url:
-            migrated_database(Path(path))
-        else:
-            migrate(self.database_url)
-
     def start(self, pool: str = "prefork", concurrency: int = 2) -> Worker:
         self.worker = Worker(
             pool=pool,
@@ -78,7 +69,7 @@ class KeyedPlace:
 
     def close(self) -> None:
         if self.worker is not None:
-            self.worker.stop()
+            self.worker.kill()
         self.server.remove()
 
     def send(self, task: str, *args: Any, **options: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.migrated import migrated_database
 from tests.servers import wait_until
 from tests.stack import Stack
 
@@ -36,7 +37,7 @@ class OneOrder(Stack):
     def start(self) -> OneOrder:
         self.parts.callback(self.broker.remove)
         self.broker.start()
-        self.command("migrate", "--verbosity", "0")
+        migrated_database(self.directory / "console.sqlite3")
         self.run("worker", "-m", "celery", "-A", "tests.idempotency.shop", "worker", "-c", "3", "-l", "INFO")
         self.run("runops", "manage.py", "runops")
         wait_until(lambda: b"ready." in self.log("worker"), seconds=90, what="the worker to be ready")

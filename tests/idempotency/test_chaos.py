@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from pathlib import Path
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -15,13 +16,15 @@ from django.contrib.sessions.models import Session
 from jobs.core.words import LedgerState
 from jobs.models import IdempotencyRecord
 from tests.idempotency.keyed_place import KeyedPlace
+from tests.migrated import migrated_database
 
 pytestmark = [pytest.mark.worker, pytest.mark.postgres, pytest.mark.timeout(600)]
 
-KILLS = 20
-# Of the twenty, those in which the parent goes too.
-WORKER_KILLS = 5
-JOBS = 150
+# On each database; twenty in all.
+KILLS = 10
+# Of these, those in which the parent goes too.
+WORKER_KILLS = 3
+JOBS = 100
 
 
 @pytest.mark.parametrize("vendor", ["sqlite", "postgresql"])
@@ -30,7 +33,6 @@ def test_each_effect_happens_once_whatever_is_killed_when(vendor, request, tmp_p
     dice = random.Random(seed)
     place = KeyedPlace(tmp_path, _database_url(vendor, request, tmp_path))
     try:
-        place.migrate()
         place.start()
         for number in range(JOBS):
             place.send("keys.outside", number)
@@ -92,7 +94,7 @@ def _check(place: KeyedPlace, *, told: str) -> None:
             assert last_begun[pid].number == number, f"{number} happened twice outside the window; {told}"
 
 
-def _database_url(vendor: str, request: pytest.FixtureRequest, tmp_path: object) -> str:
+def _database_url(vendor: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if vendor == "sqlite":
-        return f"sqlite:///{tmp_path}/keys.sqlite3"
-    return str(request.getfixturevalue("postgres_server").create_database("keys_chaos"))
+        return f"sqlite:///{migrated_database(tmp_path / 'keys.sqlite3')}"
+    return str(request.getfixturevalue("postgres_server").create_migrated_database("keys_chaos"))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import dj_database_url
 import pytest
-from django.core.management import call_command
 from django.db import connections
 
 from jobs.core.words import LedgerState
@@ -16,6 +15,7 @@ from jobs.models import DeadLetter, FailureGroup, IdempotencyRecord
 from jobs.retention import delete_ledger
 from tests.factories import NOW, make_letter
 from tests.idempotency.copies import KEY, TASK, Body, copy
+from tests.migrated import migrated_database
 
 pytestmark = pytest.mark.postgres
 
@@ -25,13 +25,12 @@ def shop(database, settings, tmp_path) -> Iterator[str]:
     """The alias of a second database, which is the console's business too."""
     configured = {
         **connections.settings["default"],
-        **dj_database_url.parse(f"sqlite:///{tmp_path}/shop.sqlite3"),
+        **dj_database_url.parse(f"sqlite:///{migrated_database(tmp_path / 'shop.sqlite3')}"),
     }
     configured["OPTIONS"] = {}
     connections.settings["shop"] = configured
     settings.JOBS_OUTBOX_DATABASES = ("default", "shop")
     try:
-        call_command("migrate", database="shop", verbosity=0)
         yield "shop"
     finally:
         connections["shop"].close()

@@ -14,19 +14,23 @@ import pytest
 
 from jobs.core.words import LedgerState
 from jobs.models import IdempotencyRecord, JobProgress
-from tests.idempotency.keyed_place import KeyedPlace
+from tests.idempotency.keyed_place import KeyedPlace, Line
+from tests.migrated import migrated_database
 from tests.servers import wait_until
 
 pytestmark = [pytest.mark.worker, pytest.mark.timeout(400)]
+
+
+def keyed_place(directory: Path) -> KeyedPlace:
+    return KeyedPlace(directory, f"sqlite:///{migrated_database(directory / 'keys.sqlite3')}")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Iterator[KeyedPlace]:
     """A worker with three processes, a Redis and a database."""
     directory: Path = tmp_path_factory.mktemp("keyed")
-    place = KeyedPlace(directory, f"sqlite:///{directory}/keys.sqlite3")
+    place = keyed_place(directory)
     try:
-        place.migrate()
         place.start(concurrency=3)
         yield place
     finally:
@@ -42,10 +46,15 @@ def numbers(place: KeyedPlace, django_db_blocker) -> Iterator[Iterator[int]]:
     place.start_again_if_dead()
 
 
+def said(place: KeyedPlace) -> str:
+    """What the worker has logged."""
+    assert place.worker is not None
+    return place.worker.log.read_text(errors="replace")
+
+
 def received(place: KeyedPlace, task_id: str) -> int:
     """How often a worker has received a job."""
-    assert place.worker is not None
-    return place.worker.log.read_text(errors="replace").count(f"[{task_id}] received")
+    return said(place).count(f"[{task_id}] received")
 
 
 def deliver_again(place: KeyedPlace, task_id: str) -> None:
@@ -69,13 +78,14 @@ def state_of(number: int) -> str | None:
     return None if line is None else line.state
 
 
-def test_row_65_a_job_longer_than_the_visibility_timeout_does_not_run_beside_itself(place, numbers):
-    number = next(numbers)
-    task_id = place.send("keys.long", number, 6.0)
+def test_row_65_a_job_longer_than_the_visibility_timeout_does_not_run_beside_itself(place, numbers, tmp_path):
+    number, go = next(numbers), tmp_path / "go"
+    task_id = place.send("keys.long", number, str(go))
     wait_until(lambda: state_of(number) == LedgerState.RUNNING, seconds=60, what="the job to run")
 
     deliver_again(place, task_id)
     deliver_again(place, task_id)
+    go.touch()
     wait_until(lambda: state_of(number) == LedgerState.DONE, seconds=90, what="the long job")
     place.wait_until_idle(seconds=90)
 
@@ -84,19 +94,20 @@ def test_row_65_a_job_longer_than_the_visibility_timeout_does_not_run_beside_its
     assert place.effects()[number] == 1
 
 
-def test_the_second_copy_of_a_long_job_waits_and_gets_its_result(place, numbers):
-    number = next(numbers)
-    first = place.send("keys.long", number, 4.0)
+def test_the_second_copy_of_a_long_job_waits_and_gets_its_result(place, numbers, tmp_path):
+    number, go = next(numbers), tmp_path / "go"
+    first = place.send("keys.long", number, str(go))
     wait_until(lambda: state_of(number) == LedgerState.RUNNING, seconds=60, what="the first copy")
 
-    place.send("keys.long", number, 4.0)
+    second = place.send("keys.long", number, str(go))
+    held = f"Job {second} waits: job {first} runs the same idempotency key."
+    wait_until(lambda: held in said(place), seconds=60, what="the second copy to be held back")
+    go.touch()
     wait_until(lambda: state_of(number) == LedgerState.DONE, seconds=90, what="the long job")
     place.wait_until_idle(seconds=90)
 
     begun = [line.task_id for line in place.lines("begin") if line.number == number]
     assert begun == [first]
-    assert place.worker is not None
-    assert "runs the same idempotency key" in place.worker.log.read_text(errors="replace")
     assert IdempotencyRecord.objects.get(key=f"effect:{number}").task_id == first
 
 
@@ -115,12 +126,13 @@ def test_row_64_a_job_that_waits_longer_than_the_visibility_timeout_runs_once(pl
     assert place.effects()[number] == 1
 
 
-def test_row_53_a_job_whose_broker_goes_away_while_it_runs_is_not_run_again(place, numbers):
-    number = next(numbers)
-    place.send("keys.long", number, 3.0)
+def test_row_53_a_job_whose_broker_goes_away_while_it_runs_is_not_run_again(place, numbers, tmp_path):
+    number, go = next(numbers), tmp_path / "go"
+    place.send("keys.long", number, str(go))
     wait_until(lambda: state_of(number) == LedgerState.RUNNING, seconds=60, what="the job to run")
 
     place.server.stop()
+    go.touch()
     wait_until(lambda: state_of(number) == LedgerState.DONE, seconds=60, what="the job to end")
     place.server.start()
     # The worker could not acknowledge it on the lost connection, so it comes again when its time is over.
@@ -198,28 +210,37 @@ def die_with_children(place: KeyedPlace) -> None:
     place.start_again_if_dead()
 
 
-@pytest.mark.parametrize("pool", ["threads", "solo", "gevent", "prefork"])
-def test_the_heartbeat_keeps_a_lease_in_every_pool(pool, tmp_path, django_db_blocker):
-    place = KeyedPlace(tmp_path, f"sqlite:///{tmp_path}/keys.sqlite3")
-    try:
-        place.migrate()
-        worker = place.start(pool=pool, concurrency=1 if pool == "solo" else 2)
-        place.send("keys.beat", 1)
-        wait_until(lambda: place.lines(), seconds=120, what=f"the job, see {worker.log}")
+def test_the_heartbeat_keeps_a_lease_in_a_process_of_prefork_and_not_in_its_parent(place, numbers):
+    line = beaten(place, next(numbers))
 
-        assert [line.what for line in place.lines()] == ["extended"]
+    assert place.worker is not None
+    assert place.worker.process is not None
+    parent = psutil.Process(place.worker.process.pid)
+    assert line.pid in {child.pid for child in parent.children()}
+    assert parent.num_threads() <= 4, "the parent has threads, and forks"
+
+
+@pytest.mark.parametrize("pool", ["threads", "solo", "gevent"])
+def test_the_heartbeat_keeps_a_lease_in_every_other_pool(pool, tmp_path, django_db_blocker):
+    place = keyed_place(tmp_path)
+    try:
+        place.start(pool=pool, concurrency=1 if pool == "solo" else 2)
         with django_db_blocker.unblock(), place.database():
-            wait_until(lambda: state_of(1) == LedgerState.DONE, what="the record")
-            wait_until(lambda: not JobProgress.objects.exists(), what="the progress to be deleted")
-        if pool == "prefork":
-            assert worker.process is not None
-            parent = psutil.Process(worker.process.pid)
-            holder = lines_holder(place)
-            assert holder in {child.pid for child in parent.children()}
-            assert parent.num_threads() <= 4, "the parent has threads, and forks"
+            beaten(place, 1)
     finally:
         place.close()
 
 
-def lines_holder(place: KeyedPlace) -> int:
-    return place.lines()[0].pid
+def beaten(place: KeyedPlace, number: int) -> Line:
+    """Run a job until its lease was extended twice; return what it wrote down."""
+    assert place.worker is not None
+    place.send("keys.beat", number)
+
+    def lines() -> list[Line]:
+        return [line for line in place.lines() if line.number == number]
+
+    wait_until(lines, seconds=120, what=f"the job, see {place.worker.log}")
+    assert [line.what for line in lines()] == ["extended"]
+    wait_until(lambda: state_of(number) == LedgerState.DONE, what="the record")
+    wait_until(lambda: not JobProgress.objects.exists(), what="the progress to be deleted")
+    return lines()[0]
