@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,16 @@ class Order(models.Model):
 """
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = Project(tmp_path)
+def shop_in(directory: Path) -> Project:
+    project = Project(directory)
     project.write("shop/tasks.py", TASKS)
     project.write("shop/models.py", MODELS)
     return project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return shop_in(tmp_path)
 
 
 def test_the_fixtures_collect_run_and_expect(project: Project) -> None:
@@ -102,13 +107,12 @@ def test_nothing_is_left_of_the_tests_before(enqueued, jobs_broker):
     assert "5 passed" in done.stdout, done.stdout
 
 
-def test_a_test_whose_job_dies_fails_in_its_call_with_a_report(project: Project) -> None:
-    project.write(
-        "test_shop.py",
-        """
+FAILING_TESTS = """
 import pytest
+from celery import current_app
+from kombu.exceptions import OperationalError
 from shop.models import Order
-from shop.tasks import send_receipt
+from shop.tasks import plain, send_receipt
 
 
 @pytest.mark.django_db
@@ -119,32 +123,6 @@ def test_unexpected(run_jobs):
 
 def test_the_next_one_is_fine():
     pass
-""",
-    )
-
-    done = project.pytest()
-
-    text = done.stdout
-    assert "1 failed, 1 passed" in text, text
-    assert "ERROR at" not in text
-    assert "1 unexpected dead letter:" in text
-    assert "During handling of the above exception" not in text
-    assert "shop.tasks.send_receipt died: failed, on attempt 1" in text
-    assert "error      jobs.errors.PermanentError: order 1 is broken" in text
-    assert "in send_receipt\n" in text
-    assert 'raise PermanentError(f"order {order_id} is broken")' in text
-    assert "arguments  order_id=1, email=•••" in text
-    assert "ann@shop.example" not in text
-    assert "plugin.py" not in text
-
-
-def test_a_test_that_fails_by_itself_says_only_that(project: Project) -> None:
-    project.write(
-        "test_shop.py",
-        """
-import pytest
-from shop.models import Order
-from shop.tasks import send_receipt
 
 
 @pytest.mark.django_db
@@ -152,44 +130,17 @@ def test_both(run_jobs):
     send_receipt.delay(Order.objects.create(note="broken").pk)
     run_jobs()
     assert 1 == 2
-""",
-    )
-
-    done = project.pytest()
-
-    assert "assert 1 == 2" in done.stdout
-    assert "1 failed" in done.stdout
-    assert "unexpected dead letter" not in done.stdout
 
 
-def test_a_test_that_expects_what_does_not_come_fails(project: Project) -> None:
-    project.write(
-        "test_shop.py",
-        """
 def test_nothing_dies(run_jobs, expect_dead_letter):
     with expect_dead_letter("shop.tasks.send_receipt"):
         run_jobs()
-""",
-    )
-
-    done = project.pytest()
-
-    assert "Expected a dead letter (task='shop.tasks.send_receipt'); none came." in done.stdout
-
-
-def test_a_marked_test_keeps_its_own_broker(project: Project) -> None:
-    project.write(
-        "test_shop.py",
-        """
-import pytest
-from celery import current_app
-from kombu.exceptions import OperationalError
-from shop.tasks import plain
 
 
 @pytest.mark.real_broker
 def test_the_real_broker_is_asked():
     current_app.conf.broker_url = "redis://127.0.0.1:1/0"
+    current_app.conf.broker_connection_timeout = 0.2
     current_app.conf.task_publish_retry = False
     with pytest.raises(OperationalError):
         plain.delay(5)
@@ -203,13 +154,73 @@ def test_the_next_is_in_process_again(enqueued):
 @pytest.mark.real_broker
 def test_both_at_once_is_a_mistake(enqueued):
     pass
-""",
-    )
+"""
 
-    done = project.pytest("--strict-markers")
 
-    assert "2 passed, 1 error" in done.stdout, done.stdout
-    assert "This test is marked real_broker" in done.stdout
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> str:
+    project = shop_in(tmp_path_factory.mktemp("reports"))
+    project.write("test_shop.py", FAILING_TESTS)
+    return project.pytest("--strict-markers", "-rA").stdout
+
+
+class TestReports:
+    """What pytest says of tests that fail, from one run."""
+
+    @staticmethod
+    def report(output: str, title: str) -> str:
+        """Return the part of the output below a title."""
+        found = re.search(rf"^_+ {title} _+$(.*?)^(?:_{{3,}}|={{3,}}) ", output, re.MULTILINE | re.DOTALL)
+        assert found is not None, output
+        return found[1]
+
+    def test_each_test_ends_as_it_should(self, output: str) -> None:
+        ends = {
+            name: end for end, name in re.findall(r"^([A-Z]+) test_shop\.py::(\w+)", output, re.MULTILINE)
+        }
+
+        assert ends == {
+            "test_unexpected": "FAILED",
+            "test_the_next_one_is_fine": "PASSED",
+            "test_both": "FAILED",
+            "test_nothing_dies": "FAILED",
+            "test_the_real_broker_is_asked": "PASSED",
+            "test_the_next_is_in_process_again": "PASSED",
+            "test_both_at_once_is_a_mistake": "ERROR",
+        }
+        # A dead letter fails the test itself, not what comes after it.
+        assert re.findall(r"^_+ (ERROR at .*?) _+$", output, re.MULTILINE) == [
+            "ERROR at setup of test_both_at_once_is_a_mistake"
+        ]
+
+    def test_a_test_whose_job_dies_fails_in_its_call_with_a_report(self, output: str) -> None:
+        text = self.report(output, "test_unexpected")
+
+        assert "1 unexpected dead letter:" in text
+        assert "During handling of the above exception" not in text
+        assert "shop.tasks.send_receipt died: failed, on attempt 1" in text
+        assert "error      jobs.errors.PermanentError: order 1 is broken" in text
+        assert "in send_receipt\n" in text
+        assert 'raise PermanentError(f"order {order_id} is broken")' in text
+        assert "arguments  order_id=1, email=•••" in text
+        assert "ann@shop.example" not in text
+        assert "plugin.py" not in text
+
+    def test_a_test_that_fails_by_itself_says_only_that(self, output: str) -> None:
+        text = self.report(output, "test_both")
+
+        assert "assert 1 == 2" in text
+        assert "unexpected dead letter" not in text
+
+    def test_a_test_that_expects_what_does_not_come_fails(self, output: str) -> None:
+        text = self.report(output, "test_nothing_dies")
+
+        assert "Expected a dead letter (task='shop.tasks.send_receipt'); none came." in text
+
+    def test_a_test_that_is_marked_and_collects_jobs_is_a_mistake(self, output: str) -> None:
+        text = self.report(output, "ERROR at setup of test_both_at_once_is_a_mistake")
+
+        assert "This test is marked real_broker" in text
 
 
 MIXIN_TESTS = """
@@ -266,8 +277,7 @@ class Dying(JobsMixin, TestCase):
 """
 
 
-@pytest.mark.parametrize("is_ci", [False, True])
-@pytest.mark.parametrize("is_plugin_loaded", [True, False])
+@pytest.mark.parametrize(("is_plugin_loaded", "is_ci"), [(True, True), (False, False)])
 def test_the_mixin_does_the_same_under_pytest(project: Project, is_plugin_loaded: bool, is_ci: bool) -> None:
     if not is_plugin_loaded:
         project.write("conftest.py", "import site_celery\n")
@@ -282,16 +292,14 @@ def test_the_mixin_does_the_same_under_pytest(project: Project, is_plugin_loaded
 
 
 def test_the_mixin_does_the_same_under_django(project: Project) -> None:
-    project.write("test_shop.py", MIXIN_TESTS)
-    passing = project.django_test()
     project.write("test_shop.py", MIXIN_TESTS + FAILING_MIXIN_TEST)
-    failing = project.django_test()
 
-    assert "Ran 4 tests" in passing.stderr, passing.stderr
-    assert passing.returncode == 0
-    assert "FAILED (failures=1)" in failing.stderr
-    assert "shop.tasks.send_receipt died: failed, on attempt 1" in failing.stderr
-    assert "1 unexpected dead letter" in failing.stderr
+    done = project.django_test()
+
+    assert "Ran 5 tests" in done.stderr, done.stderr
+    assert "FAILED (failures=1)" in done.stderr
+    assert "shop.tasks.send_receipt died: failed, on attempt 1" in done.stderr
+    assert "1 unexpected dead letter" in done.stderr
 
 
 def test_importing_the_helpers_needs_no_pytest(project: Project) -> None:
