@@ -7,7 +7,7 @@ os.environ.setdefault("JOBS_DATA_DIR", tempfile.mkdtemp(prefix="jobs-tests-"))
 os.environ.setdefault("SECRET_KEY", "only for tests")
 # Workers of tests use timeouts of a few seconds; tests/preflight starts its own without this.
 os.environ.setdefault("JOBS_PREFLIGHT", "warn")
-# Workers would load every page to check it, and throw the result away; Up and tests/preflight let theirs do it.
+# Workers would load every page to check it, and throw the result away; one of tests/preflight does it all the same.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 # pytest-playwright keeps a loop running in the main thread once a browser was asked for; Django
 # would take every later test for an asynchronous view and refuse it the database.

@@ -69,6 +69,7 @@ class Place:
             "DJANGO_SETTINGS_MODULE": "console.settings",
             "PYTHONPATH": f"{ROOT}{os.pathsep}{self.directory}",
             "PYTHONUNBUFFERED": "1",
+            "CELERY_SKIP_CHECKS": "true",
             **self.environment,
         }
 
@@ -100,8 +101,9 @@ class Place:
         return report
 
     def worker(self, *arguments: str, app: str = "shop") -> list[str]:
-        """Return the command of a worker."""
-        return [sys.executable, "-m", "celery", "-A", app, "worker", "-l", "INFO", "-c", "1", *arguments]
+        """Return the command of a worker, one that does not wait a second for others that it might know."""
+        options = ("-l", "INFO", "-c", "1", "--without-mingle", "--without-gossip")
+        return [sys.executable, "-m", "celery", "-A", app, "worker", *options, *arguments]
 
 
 def found(report: dict[str, Any], *levels: str) -> dict[str, dict[str, str]]:

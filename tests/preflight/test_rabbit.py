@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
-from kombu import Connection, Exchange, Queue
+from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 
 from console.settings import broker_transport_options
@@ -170,41 +172,45 @@ def test_a_worker_refuses_limits_beyond_the_consumer_timeout(tmp_path: Path, rab
 
 
 @pytest.mark.worker
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_our_own_options_keep_a_worker_that_has_nothing_to_do_connected(
-    tmp_path: Path, rabbit: RabbitServer, pool: str
+    tmp_path: Path, rabbit: RabbitServer
 ) -> None:
     """A read timeout bounds a reply that does not come, not the wait for the next job."""
-    with Connection(rabbit.url) as connection:
-        # Other tests have it with other arguments, which a worker may not declare again.
-        connection.default_channel.queue_delete("shop")
-    place = Place(tmp_path, rabbit.url, JOBS_LOG_LEVEL="INFO").migrate()
-    place.write(
-        APPLICATION.replace(
-            "broker_transport_options=settings.BROKER_TRANSPORT_OPTIONS",
-            'broker_transport_options={**settings.BROKER_TRANSPORT_OPTIONS, "read_timeout": 1, "write_timeout": 1}',
+    place = Place(tmp_path, rabbit.url, JOBS_LOG_LEVEL="INFO", JOBS_PREFLIGHT="refuse").migrate()
+    pools = ("prefork", "threads", "gevent")
+    for pool in pools:
+        place.write(
+            APPLICATION.replace(
+                "broker_transport_options=settings.BROKER_TRANSPORT_OPTIONS",
+                'broker_transport_options={**settings.BROKER_TRANSPORT_OPTIONS, "read_timeout": 1, "write_timeout": 1}',
+            ).replace('task_default_queue="shop"', f'task_default_queue="idle-{pool}"'),
+            name=f"idle_{pool}.py",
         )
-    )
-    log, mark = tmp_path / "worker.log", tmp_path / "mark"
+    logs = {pool: tmp_path / f"{pool}.log" for pool in pools}
 
-    with running(
-        place.worker("--pool", pool),
-        env={"JOBS_PREFLIGHT": "refuse", **place.env},
-        log=log,
-        cwd=place.directory,
-    ):
-        wait_until(
-            lambda: log.exists() and b"ready." in log.read_bytes(), seconds=START_SECONDS, what="ready"
-        )
-        report = place.preflight()
-        app = Application("shop", broker=rabbit.url, set_as_current=False)
-        # More than three times its read timeout has passed: preflight alone waits two seconds.
-        report = place.preflight()
-        app.send_task("shop.touch", args=[str(mark)], queue="shop")
-        wait_until(mark.exists, seconds=START_SECONDS, what="the job to run")
-        app.close()
+    with ExitStack() as stack:
+        for pool, log in logs.items():
+            command = place.worker("--pool", pool, "-n", f"{pool}@%h", app=f"idle_{pool}")
+            stack.enter_context(running(command, env=place.env, log=log, cwd=place.directory))
+        for pool, log in logs.items():
+            wait_until(
+                lambda log=log: b"ready." in log.read_bytes(),
+                seconds=START_SECONDS,
+                what=f"{pool} to be ready",
+            )
+        ready_at = time.monotonic()
+        reports = {pool: place.preflight("--app", f"idle_{pool}") for pool in pools}
+        wait_until(lambda: time.monotonic() - ready_at > 3.5, what="more than three read timeouts to pass")
+        with Application("shop", broker=rabbit.url, set_as_current=False) as app:
+            for pool in pools:
+                app.send_task("shop.touch", args=[str(tmp_path / f"{pool}.mark")], queue=f"idle-{pool}")
+        for pool in pools:
+            wait_until(
+                (tmp_path / f"{pool}.mark").exists, seconds=START_SECONDS, what=f"the job of {pool} to run"
+            )
 
-    assert "Connection to broker lost" not in log.read_text()
-    assert report["errors"] == 0
-    assert set(found(report, "warning")) <= {"pool"}
-    assert "rabbitmqctl list_policies" in found(report, "unknown")["dead letter exchange"]["set"]
+    for pool in pools:
+        assert "Connection to broker lost" not in logs[pool].read_text(), pool
+        assert reports[pool]["errors"] == 0, pool
+        assert set(found(reports[pool], "warning")) <= {"pool"}, pool
+        assert "rabbitmqctl list_policies" in found(reports[pool], "unknown")["dead letter exchange"]["set"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,12 @@ pytestmark = pytest.mark.worker
 REFUSED = 78
 START_SECONDS = 90
 
-BAD = {
-    "allkeys-lru": ({"maxmemory-policy": "allkeys-lru"}, "maxmemory-policy: allkeys-lru"),
-    "appendonly no": ({"appendonly": "no"}, "append-only file: off"),
-    "appendfsync no": ({"appendfsync": "no"}, "appendfsync: no"),
-}
+POOLS = ("prefork", "threads", "solo", "gevent")
+LRU, NO_FILE, NO_SYNC = (
+    ({"maxmemory-policy": "allkeys-lru"}, "maxmemory-policy: allkeys-lru"),
+    ({"appendonly": "no"}, "append-only file: off"),
+    ({"appendfsync": "no"}, "appendfsync: no"),
+)
 
 
 def set_up(server: RedisServer, options: dict[str, str]) -> None:
@@ -32,17 +33,17 @@ def set_up(server: RedisServer, options: dict[str, str]) -> None:
 
 @contextmanager
 def started(
-    place: Place, *arguments: str, app: str = "shop", **environment: str
+    place: Place, *arguments: str, log: str = "worker.log", **environment: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Start a worker; yield its process and its log."""
-    log = place.directory / "worker.log"
+    path = place.directory / log
     with running(
-        place.worker(*arguments, app=app),
+        place.worker(*arguments),
         env={**clean(), **place.env, **environment},
-        log=log,
+        log=path,
         cwd=place.directory,
     ) as process:
-        yield process, log
+        yield process, path
 
 
 def clean() -> dict[str, str]:
@@ -54,14 +55,20 @@ def is_ready(log: Path) -> bool:
     return log.exists() and b"ready." in log.read_bytes()
 
 
-@pytest.mark.parametrize(("options", "words"), BAD.values(), ids=BAD)
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent"])
+@pytest.mark.parametrize(
+    ("pool", "bad"),
+    [("prefork", LRU), ("threads", NO_FILE), ("solo", NO_SYNC), ("gevent", LRU)],
+    ids=["prefork-eviction", "threads-no file", "solo-no sync", "gevent-eviction"],
+)
 def test_worker_refuses_a_redis_that_can_lose_jobs(
-    place: Place, own_redis: RedisServer, options: dict[str, str], words: str, pool: str
+    place: Place, own_redis: RedisServer, pool: str, bad: tuple[dict[str, str], str]
 ) -> None:
+    options, words = bad
     set_up(own_redis, options)
 
-    done = place.run(*place.worker("--pool", pool)[1:])
+    # The worker of prefork as it comes, with Django's own checks.
+    checks = {"CELERY_SKIP_CHECKS": ""} if pool == "prefork" else {}
+    done = place.run(*place.worker("--pool", pool)[1:], **checks)
 
     assert done.returncode == REFUSED
     assert "This worker does not start: its broker redis://127.0.0.1" in done.stderr
@@ -109,22 +116,22 @@ IdempotencyRecord.objects.bulk_create(
     assert "p99 runtime of shop.touch is 1,300 s, measured on 50 runs" in " ".join(done.stderr.split())
 
 
-def test_warn_starts_and_logs_what_was_found(place: Place, own_redis: RedisServer) -> None:
+def test_warn_starts_and_logs_what_was_found_and_off_says_nothing(
+    place: Place, own_redis: RedisServer
+) -> None:
     set_up(own_redis, {"maxmemory-policy": "allkeys-lru"})
 
-    with started(place, JOBS_PREFLIGHT="warn") as (_, log):
-        wait_until(lambda: is_ready(log), seconds=START_SECONDS, what="the worker to be ready")
+    with (
+        started(place, log="warn.log", JOBS_PREFLIGHT="warn") as (_, warned),
+        started(place, log="off.log", JOBS_PREFLIGHT="off") as (_, off),
+    ):
+        for log in (warned, off):
+            wait_until(
+                lambda log=log: is_ready(log), seconds=START_SECONDS, what=f"the worker to be ready ({log})"
+            )
 
-    assert "Preflight: maxmemory-policy: allkeys-lru" in log.read_text()
-
-
-def test_off_starts_and_says_nothing(place: Place, own_redis: RedisServer) -> None:
-    set_up(own_redis, {"maxmemory-policy": "allkeys-lru"})
-
-    with started(place, JOBS_PREFLIGHT="off") as (_, log):
-        wait_until(lambda: is_ready(log), seconds=START_SECONDS, what="the worker to be ready")
-
-    assert "Preflight" not in log.read_text()
+    assert "Preflight: maxmemory-policy: allkeys-lru" in warned.read_text()
+    assert "Preflight" not in off.read_text()
 
 
 def test_a_word_that_is_not_known_is_refused(place: Place) -> None:
@@ -136,25 +143,28 @@ def test_a_word_that_is_not_known_is_refused(place: Place) -> None:
     assert "JOBS_PREFLIGHT='maybe' is not known. Use one of refuse, warn, off." in done.stderr
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent"])
-def test_a_broker_that_was_away_is_looked_at_when_it_is_there(
-    place: Place, own_redis: RedisServer, pool: str
-) -> None:
+def test_a_broker_that_was_away_is_looked_at_when_it_is_there(place: Place, own_redis: RedisServer) -> None:
+    """By workers of every pool, side by side."""
     own_redis.stop()
 
-    with started(place, "--pool", pool) as (process, log):
-        wait_until(
-            lambda: log.exists() and b"Cannot connect to redis" in log.read_bytes(),
-            seconds=START_SECONDS,
-            what="the worker to wait for its broker",
-        )
-        assert process.poll() is None
+    with ExitStack() as stack:
+        workers = {
+            pool: stack.enter_context(started(place, "--pool", pool, log=f"{pool}.log")) for pool in POOLS
+        }
+        for pool, (process, log) in workers.items():
+            wait_until(
+                lambda log=log: b"Cannot connect to redis" in log.read_bytes(),
+                seconds=START_SECONDS,
+                what=f"the worker of {pool} to wait for its broker",
+            )
+            assert process.poll() is None, pool
         own_redis.start("--appendonly", "no")
-        status = process.wait(timeout=START_SECONDS)
+        ends = {pool: process.wait(timeout=START_SECONDS) for pool, (process, _) in workers.items()}
 
-    assert status == REFUSED
-    assert "append-only file: off" in log.read_text()
-    assert not is_ready(log)
+    assert ends == dict.fromkeys(POOLS, REFUSED)
+    for _, log in workers.values():
+        assert "append-only file: off" in log.read_text()
+        assert not is_ready(log)
 
 
 def test_a_broker_that_is_away_keeps_no_worker_from_starting(place: Place, own_redis: RedisServer) -> None:
@@ -244,7 +254,7 @@ def test_up_says_plainly_why_its_worker_refused(place: Place, own_redis: RedisSe
     set_up(own_redis, {"maxmemory-policy": "allkeys-lru", "appendfsync": "no"})
 
     done = subprocess.run(
-        [place.worker()[0], str(ROOT / "manage.py"), "up", "--port", "0"],
+        [place.worker()[0], str(ROOT / "manage.py"), "up", "--port", "0", "--no-beat"],
         cwd=ROOT,
         env=place.env,
         capture_output=True,
