@@ -156,6 +156,8 @@ def url_problem(url: str) -> str:
         is_right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_right = False
+    if is_right and "@" in parts.netloc:
+        return "The address holds a name or a password, which is not sent. Write it without."
     if not is_right or not url.isprintable() or " " in url:
         return f"{url[:80]!r} is no address of a page. Write one that begins with https:// or http://."
     return ""

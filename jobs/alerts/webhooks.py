@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import ipaddress
 import json
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from jobs.core.cleaning import clean_line
+
+# For connecting, and for each wait for the other side.
 TIMEOUT_SECONDS = 10
+# For the whole call: who answers a byte each nine seconds must not keep everybody else from being told.
+CALL_SECONDS = 30
 # Where clouds hand out the same by IPv6, which are no addresses of the link: of Amazon and of Google.
 _METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254", "64:ff9b::a9fe:a9fe")))
 # Of an answer that refuses, so much is read to say why.
 ANSWER_BYTES = 300
+_ERROR_LENGTH = 400
 
 
 class WebhookFailed(Exception):
-    """A call did not succeed; says why, without the address, which is a secret."""
+    """A call did not succeed; says why in one clean line, without the address, which is a secret."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(clean_line(why, limit=_ERROR_LENGTH))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -28,48 +42,154 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def call(url: str, body: dict[str, Any], *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+class _Exchange(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens the one connection of a call, and cuts it off once the call has taken too long."""
+
+    def __init__(self, *, seconds: float) -> None:
+        super().__init__()
+        self.is_cut_off = False
+        self._ends_at = time.monotonic() + seconds
+        self._socket: socket.socket | None = None
+        self._timer: threading.Timer | None = None
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        """Send a request over a connection of this exchange."""
+        return self.do_open(self._connection_of(http.client.HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        """Send a request over a connection of this exchange, with TLS."""
+        return self.do_open(self._connection_of(http.client.HTTPSConnection), request)
+
+    def close(self) -> None:
+        """End the watch over the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+        if self._socket is not None:
+            self._socket.close()
+
+    def _connection_of(self, kind: type[http.client.HTTPConnection]) -> Any:
+        def make(*arguments: Any, **options: Any) -> http.client.HTTPConnection:
+            connection = kind(*arguments, **options)
+            # What http.client connects with, whatever the scheme, to the host itself or to a proxy.
+            connection._create_connection = self._connect  # type: ignore[attr-defined]
+            return connection
+
+        return make
+
+    def _connect(self, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
+        """Connect as socket.create_connection does, within the exchange's time; never to an address of the link.
+
+        The addresses that are looked at are those that are connected to: no second look-up may say another.
+        """
+        failure = OSError("it took too long")
+        for family, kind, protocol, target in _addresses(*address):
+            left = self._ends_at - time.monotonic()
+            if left <= 0:
+                break
+            found = socket.socket(family, kind, protocol)
+            try:
+                found.settimeout(min(timeout, left))
+                found.connect(target)
+            except OSError as error:
+                found.close()
+                failure = error
+                continue
+            found.settimeout(timeout)
+            self._watch(found)
+            return found
+        raise failure
+
+    def _watch(self, connected: socket.socket) -> None:
+        # A second handle on the same connection: TLS takes the first one over.
+        self._socket = connected.dup()
+        self._timer = threading.Timer(max(0.0, self._ends_at - time.monotonic()), self._cut_off)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _cut_off(self) -> None:
+        self.is_cut_off = True
+        with contextlib.suppress(OSError):
+            assert self._socket is not None  # noqa: S101 - it was set before the timer was started
+            # Whoever waits for the other side reads its end.
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def call(
+    url: str,
+    body: dict[str, Any],
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    call_seconds: float = CALL_SECONDS,
+) -> None:
     """Post a body.
 
     Addresses of the link itself are refused: there clouds hand out the credentials of a machine. Other private
     ones are not, since a chat of one's own is usually there.
 
     Raises:
-        WebhookFailed: when it was not taken; says why.
+        WebhookFailed: when it was not taken within ``call_seconds``; says why.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise WebhookFailed("The webhook's address does not begin with https:// or http://. Change the rule.")
-    _refuse_link_local(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+    _refuse_address(url)
     request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
         url,
         data=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
         headers={"Content-Type": "application/json; charset=utf-8", "User-Agent": "dead-letter-office"},
         method="POST",
     )
-    # No proxy handler is taken away: who sets HTTPS_PROXY wants it.
-    opener = urllib.request.build_opener(_NoRedirects)
+    with contextlib.closing(_Exchange(seconds=call_seconds)) as exchange:
+        # No proxy handler is taken away: who sets HTTPS_PROXY wants it.
+        opener = urllib.request.build_opener(_NoRedirects, exchange)
+        try:
+            opener.open(request, timeout=timeout_seconds).close()
+        except urllib.error.HTTPError as error:
+            raise WebhookFailed(_refusal(error)) from None
+        except http.client.InvalidURL:
+            # What this says quotes the address.
+            raise WebhookFailed("The webhook's address cannot be used. Change the rule.") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if exchange.is_cut_off:
+                raise WebhookFailed(f"It had not answered after {call_seconds:g} s.") from None
+            if isinstance(error, http.client.HTTPException):
+                raise WebhookFailed(f"Its answer cannot be read: {error}") from None
+            raise WebhookFailed(f"It cannot be reached: {getattr(error, 'reason', error)}") from None
+
+
+def _refuse_address(url: str) -> None:
     try:
-        with opener.open(request, timeout=timeout_seconds) as answer:
-            status = answer.status
-    except urllib.error.HTTPError as error:
-        with error:
-            said = error.read(ANSWER_BYTES).decode("utf-8", "replace").strip()
-        raise WebhookFailed(
-            f"It answered {error.code} {error.reason}: {' '.join(said.split())}"[:400]
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise WebhookFailed(f"It cannot be reached: {reason}"[:400]) from None
-    if not 200 <= status < 300:
-        raise WebhookFailed(f"It answered {status}.")
+        parts = urlsplit(url)
+    except ValueError:
+        raise WebhookFailed("The webhook's address cannot be read. Change the rule.") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise WebhookFailed("The webhook's address does not begin with https:// or http://. Change the rule.")
+    if "@" in parts.netloc:
+        raise WebhookFailed("The webhook's address holds a name or a password. Change the rule.")
+    # A number is looked at here already: nobody here connects to it where there is a proxy.
+    with contextlib.suppress(OSError, UnicodeError):
+        _refuse_link_local(socket.getaddrinfo(parts.hostname, None, flags=socket.AI_NUMERICHOST))
 
 
-def _refuse_link_local(host: str, port: int) -> None:
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """Say what was answered. The status alone will do when the rest does not come."""
+    said = b""
+    with error, contextlib.suppress(OSError, http.client.HTTPException):
+        said = error.read(ANSWER_BYTES)
+    words = said.decode("utf-8", "replace").strip()
+    return f"It answered {error.code} {error.reason}{': ' if words else ''}{words}"
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, int, int, Any]]:
+    """Return where a host is: family, kind, protocol and address of each."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise WebhookFailed(f"Its host cannot be found: {error}"[:400]) from None
+        raise WebhookFailed(f"Its host cannot be found: {error}") from None
+    _refuse_link_local(found)
+    return [(family, kind, protocol, target) for family, kind, protocol, _, target in found]
+
+
+def _refuse_link_local(found: Sequence[tuple[Any, ...]]) -> None:
+    """Refuse a host of which any address is one of the link itself; ``found`` as by getaddrinfo."""
     for entry in found:
         address = ipaddress.ip_address(str(entry[4][0]).partition("%")[0])
         mapped = getattr(address, "ipv4_mapped", None) or address

@@ -66,6 +66,7 @@ def test_a_rule_is_made_with_an_audit_entry_in_words() -> None:
         ("recipients", [f"a{n}@b.example" for n in range(21)], "at most 20"),
         ("webhook_url", "file:///etc/passwd", "begins with https://"),
         ("webhook_url", "https://a b.example/", "begins with https://"),
+        ("webhook_url", "https://bot:word@chat.example/", "a name or a password"),
         ("runbook_url", "javascript:alert(1)", "begins with https://"),
         ("runbook_url", "https://[", "begins with https://"),
         ("runbook_url", "https://a.example/" + "x" * 500, "At most 500"),
