@@ -22,7 +22,7 @@ from celery import Celery
 from kombu import Connection, Producer
 
 from jobs.agent import attach, wire
-from tests.agent import shop
+from tests.agent import recorded, shop
 from tests.servers import RedisServer, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,6 +239,20 @@ class Worker:
 
     def wait_for_line(self, path: Path, *, count: int = 1, seconds: float = 20) -> None:
         wait_until(lambda: len(self.lines(path)) >= count, seconds=seconds, what=f"{path} ({self.log})")
+
+    def wait_until_it_tells_of(self, *jobs: Sent) -> None:
+        """Wait until a batch of the worker says that these jobs run.
+
+        A child has begun a job before its parent knows of it, and a soft shutdown in between does not wait for it.
+        """
+        wanted = {job.task_id for job in jobs}
+
+        def told() -> bool:
+            with self.redis() as client:
+                batches = recorded.batches_on(client)
+            return any(wanted <= {job.task_id for job in batch.running} for batch in batches)
+
+        wait_until(told, what=f"the worker to tell of its jobs ({self.log})")
 
     def restore_unacknowledged(self) -> None:
         """Let kombu give back what dead workers had fetched, as it does after the visibility timeout."""

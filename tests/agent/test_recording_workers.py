@@ -330,8 +330,7 @@ def test_a_soft_shutdown_tells_that_the_worker_lives(own_worker: MakeWorker) -> 
         "prefork", environment={"JOBS_HEARTBEAT_SECONDS": "1", "SOFT_SHUTDOWN_SECONDS": "6"}
     ).start()
     started = worker.path("started")
-    worker.send("shop.wait_late", str(started), "never")
-    worker.wait_for_line(started)
+    worker.wait_until_it_tells_of(worker.send("shop.wait_late", str(started), "never"))
     assert worker.process is not None
     before = len(batches_of(worker))
     os.kill(worker.process.pid, signal.SIGQUIT)
