@@ -6,36 +6,41 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page, expect
+from pytest_django.live_server_helper import LiveServer
 
 from console import recent
 from tests.web import kept_night
-from tests.web.browsing import Problems, open_page
+from tests.web.browsing import Browsing
+
+# What is expected comes at once; five seconds, the default, are too few where many tests share the processors.
+expect.set_options(timeout=15_000)
 
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    return {**browser_type_launch_args, "executable_path": "/usr/bin/chromium", "args": ["--no-sandbox"]}
+    arguments = ["--no-sandbox", "--disable-gpu", "--process-per-site"]
+    return {**browser_type_launch_args, "executable_path": "/usr/bin/chromium", "args": arguments}
+
+
+@pytest.fixture(scope="session")
+def _browsing(browser: Browser, live_server: LiveServer) -> Iterator[Browsing]:
+    browsing = Browsing(browser, live_server.url)
+    yield browsing
+    browsing.close()
 
 
 @pytest.fixture
-def console_url(live_server) -> str:
-    """Serve the console with the night of the pictures."""
+def browsing(_browsing: Browsing, live_server: LiveServer) -> Iterator[Browsing]:
+    """Serve the console with the night of the pictures, to pages of a browser that must not complain."""
     kept_night.fill_database()
-    return str(live_server.url)
+    yield _browsing
+    assert _browsing.close_pages() == []
 
 
 @pytest.fixture
-def opened(browser, console_url) -> Iterator[tuple[Page, Problems]]:
-    page, problems = open_page(browser, console_url, viewport={"width": 1440, "height": 1000})
-    yield page, problems
-    page.context.close()
-    assert problems == []
-
-
-@pytest.fixture
-def console_page(opened) -> Page:
-    return opened[0]
+def console_page(browsing: Browsing) -> Page:
+    return browsing.open()
 
 
 @pytest.fixture(autouse=True)

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from jobs.core.words import AlertState
 from jobs.models import Alert, AlertRule, Deploy, Silence
 from tests.metrics_rows import make_rollup
-from tests.web.browsing import Problems, open_page
+from tests.web.browsing import poll
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def on_a_phone(browser, console_url) -> Iterator[tuple[Page, Problems]]:
-    page, problems = open_page(browser, console_url, viewport={"width": 380, "height": 800})
-    yield page, problems
-    page.context.close()
-    assert problems == []
 
 
 def rule_of(kind: str) -> AlertRule:
     return AlertRule.objects.filter(kind=kind).earliest("pk")
 
 
-def test_no_page_of_alerts_scrolls_sideways_on_a_phone(on_a_phone):
-    page, _ = on_a_phone
+def test_no_page_of_alerts_scrolls_sideways_on_a_phone(browsing):
+    page = browsing.open(width=380, height=800)
     rule = rule_of("letters_growing")
     firing = Alert.objects.get(state=AlertState.FIRING)
 
@@ -59,7 +50,8 @@ def test_an_alert_that_recovers_leaves_the_page_while_one_looks(console_page):
     now = timezone.now()
     Alert.objects.filter(state=AlertState.FIRING).update(state=AlertState.RESOLVED, resolved_at=now)
 
-    expect(console_page.get_by_role("heading", name="Firing")).to_have_count(0, timeout=15_000)
+    poll(console_page)
+    expect(console_page.get_by_role("heading", name="Firing")).to_have_count(0)
     expect(console_page.locator("#firing-count")).not_to_contain_text("firing")
 
 

@@ -7,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from jobs.core.words import LetterState, RunOutcome
 from jobs.models import DeadLetter, Run
 from tests.metrics_rows import make_boot, make_run, running_job
-from tests.web.browsing import open_page
+from tests.web.browsing import Browsing, find_faults, poll
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -21,7 +20,7 @@ HOSTILE = "x" * 250 + "<b>\u202e"
 
 
 @pytest.fixture
-def attempts(console_url) -> list[Run]:
+def attempts(browsing: Browsing) -> list[Run]:
     """Sixty attempts of the last minutes beside the night, and one whose names are as long and bad as they can be."""
     now = datetime.now(UTC)
     outcomes = list(RunOutcome)
@@ -51,10 +50,7 @@ def job(task_id: str) -> str:
     return f"/jobs/one/?{urlencode({'id': task_id})}"
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 380), ("light", 1000), ("dark", 1440)])
-def test_no_page_of_jobs_scrolls_sideways_or_fails_the_accessibility_rules(
-    browser, console_url, attempts, scheme, width
-):
+def test_no_page_of_jobs_scrolls_sideways_or_fails_the_accessibility_rules(attempts, console_page: Page):
     letters = [
         DeadLetter.objects.filter(state=state).exclude(task_id="").first()
         for state in (LetterState.DEAD, LetterState.RESOLVED)
@@ -68,25 +64,9 @@ def test_no_page_of_jobs_scrolls_sideways_or_fails_the_accessibility_rules(
         job(HOSTILE[:255]),
         *(job(letter.task_id) for letter in letters if letter is not None),
     ]
-    page, problems = open_page(
-        browser, console_url, viewport={"width": width, "height": 900}, color_scheme=scheme
-    )
-    found = []
-    for address in addresses:
-        page.goto(address)
-        page.wait_for_load_state("networkidle")
-        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            found.append(f"{address} scrolls sideways")
-        found += [
-            f"{address}: {each['id']}: {each['nodes'][0]['html'][:160]}"
-            for each in Axe().run(page).response["violations"]
-            if each["impact"] in {"serious", "critical"}
-        ]
-    page.context.close()
 
     assert len(addresses) == 8
-    assert found == []
-    assert problems == []
+    assert find_faults(console_page, addresses) == []
 
 
 def test_a_job_is_opened_with_keys_and_its_page_leads_back(attempts, console_page: Page):
@@ -109,7 +89,8 @@ def test_what_ends_while_one_looks_is_counted_and_shown_when_asked_for(attempts,
 
     make_run(task="shop.tasks.brand_new", finished_at=datetime.now(UTC) + timedelta(seconds=1))
 
-    page.get_by_text("1 new, show").click(timeout=15_000)
+    poll(page)
+    page.get_by_text("1 new, show").click()
     expect(page.locator("tr.row")).to_have_count(1)
 
 
@@ -129,12 +110,13 @@ def test_the_page_of_a_job_that_runs_follows_it_to_its_end(attempts, console_pag
     boot.save(update_fields=["running"])
     make_run(task_id="long-one", finished_at=datetime.now(UTC))
 
-    expect(page.get_by_text("It was done, ")).to_be_visible(timeout=15_000)
+    poll(page)
+    expect(page.get_by_text("It was done, ")).to_be_visible()
     expect(page.get_by_text("The job has ended")).to_be_visible()
 
 
-def test_without_scripts_the_list_is_searched_and_a_job_is_opened(browser, console_url, attempts):
-    page, problems = open_page(browser, console_url, java_script_enabled=False)
+def test_without_scripts_the_list_is_searched_and_a_job_is_opened(browsing: Browsing, attempts):
+    page = browsing.open(scripts=False)
     page.goto("/jobs/")
 
     page.get_by_label("Add a word or a qualifier").fill("id:job-07")
@@ -142,5 +124,3 @@ def test_without_scripts_the_list_is_searched_and_a_job_is_opened(browser, conso
     page.locator("tr.row a.row-link").click()
 
     expect(page.get_by_text("job-07", exact=True)).to_be_visible()
-    page.context.close()
-    assert problems == []

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.factories import make_letter
-from tests.web.browsing import open_page
+from tests.web.browsing import find_faults
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 PAGES = [
@@ -146,30 +145,28 @@ def test_a_qualifier_is_put_into_the_box(page):
     page.wait_for_url(re.compile("queue%3Along"))
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 380), ("light", 1000), ("dark", 1440)])
-def test_no_page_scrolls_sideways_or_fails_the_accessibility_rules(browser, console_url, scheme, width):
-    page, problems = open_page(
-        browser, console_url, viewport={"width": width, "height": 900}, color_scheme=scheme
-    )
-    found = []
-    for address in PAGES:
-        page.goto(address)
-        page.wait_for_load_state("networkidle")
-        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            found.append(f"{address} scrolls sideways")
-        found += [
-            f"{address}: {each['id']}: {each['nodes'][0]['html'][:120]}"
-            for each in Axe().run(page).response["violations"]
-            if each["impact"] in {"serious", "critical"}
-        ]
-    page.context.close()
-
-    assert found == []
-    assert problems == []
+def test_no_page_scrolls_sideways_or_fails_the_accessibility_rules(page):
+    assert find_faults(page, PAGES) == []
 
 
-def test_the_lists_work_without_javascript(browser, console_url):
-    page, _ = open_page(browser, console_url, java_script_enabled=False)
+def test_faults_of_a_page_are_found_at_every_width_and_in_both_colours(page):
+    dark = "@media (prefers-color-scheme: dark) { p { color: #333; background: #222 } }"
+    wide = "@media (min-width: 900px) and (max-width: 1100px) { p { width: 2000px } }"
+    body = f"<title>T</title><style>{dark}{wide}</style><main><h1>H</h1><p>Text</p><img src=x></main>"
+
+    found = find_faults(page, [f"data:text/html,<html lang=en>{quote(body)}</html>"])
+
+    assert [re.sub(r".* at (\d+ px), \w+: ([\w -]+).*", r"\1 \2", fault) for fault in found] == [
+        "380 px image-alt",
+        "1000 px image-alt",
+        "1000 px scrolls sideways",
+        "1440 px color-contrast",
+        "1440 px image-alt",
+    ]
+
+
+def test_the_lists_work_without_javascript(browsing):
+    page = browsing.open(scripts=False)
     page.goto("/dead-letters/")
     page.locator("#search-text").fill("queue:long")
     page.keyboard.press("Enter")
@@ -184,11 +181,10 @@ def test_the_lists_work_without_javascript(browser, console_url):
 
     assert len(parse_qs(urlsplit(page.url).query)["id"]) == 1
     expect(page.get_by_role("heading", name="Replay")).to_be_visible()
-    page.context.close()
 
 
-def test_on_a_phone_the_actions_of_a_selection_stand_at_the_bottom(browser, console_url):
-    page, problems = open_page(browser, console_url, viewport={"width": 380, "height": 800}, has_touch=True)
+def test_on_a_phone_the_actions_of_a_selection_stand_at_the_bottom(browsing):
+    page = browsing.open(width=380, height=800, touch=True)
     page.goto("/dead-letters/?q=since:170m")
     page.get_by_role("button", name="Pages").click()
     expect(page.get_by_role("link", name="Operations")).to_be_visible()
@@ -198,5 +194,3 @@ def test_on_a_phone_the_actions_of_a_selection_stand_at_the_bottom(browser, cons
     page.locator("#selection-foot").get_by_role("button", name="Replay…").click()
 
     page.wait_for_url(re.compile("/dead-letters/replay/"))
-    assert problems == []
-    page.context.close()

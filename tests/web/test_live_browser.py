@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from jobs.core.words import LetterState, OperationKind, OperationState
 from jobs.models import DeadLetter
 from tests.factories import make_item, make_letter, make_operation
+from tests.web.browsing import poll
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -30,13 +31,15 @@ def test_a_replayed_row_is_dimmed_where_it_stands(console_page):
 
     _set_state(letter_id, LetterState.REPLAYING)
 
-    expect(row.get_by_text("Replaying")).to_be_visible(timeout=10_000)
+    poll(page)
+    expect(row.get_by_text("Replaying")).to_be_visible()
     assert row.get_attribute("data-row-of") == letter_id
     assert row.bounding_box() == box
     expect(row).to_have_attribute("data-cursor", "")
     expect(row.locator(".row-link")).to_be_focused()
     _set_state(letter_id, LetterState.RESOLVED)
-    expect(row.get_by_text("Resolved")).to_be_visible(timeout=10_000)
+    poll(page)
+    expect(row.get_by_text("Resolved")).to_be_visible()
     assert row.bounding_box() == box
 
 
@@ -47,12 +50,16 @@ def test_rows_hold_still_while_one_is_ticked(console_page):
     row.locator(".tick").click()
     _set_state(row.get_attribute("data-row-of"), LetterState.REPLAYING)
     expect(page.locator("#live")).to_contain_text("Held while rows are selected")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
 
-    page.wait_for_timeout(6_000)
-    expect(row.get_by_text("Replaying")).to_have_count(0)
+    poll(page)
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert asked == []
     page.keyboard.press("Escape")
+    poll(page)
 
-    expect(row.get_by_text("Replaying")).to_be_visible(timeout=10_000)
+    expect(row.get_by_text("Replaying")).to_be_visible()
 
 
 def test_a_letters_page_follows_its_replay_to_the_end(console_page):
@@ -67,7 +74,8 @@ def test_a_letters_page_follows_its_replay_to_the_end(console_page):
 
     _set_state(str(letter.uuid), LetterState.RESOLVED, state_changed_at=datetime.now(UTC))
 
-    expect(page.locator("#letter-head .badge").first).to_have_text("Resolved", timeout=10_000)
+    poll(page)
+    expect(page.locator("#letter-head .badge").first).to_have_text("Resolved")
     expect(page.locator("#live")).to_contain_text("The replay has ended")
     expect(page.locator("#note-text")).to_have_value("Half a note")
 
@@ -86,9 +94,11 @@ def test_the_undo_of_a_purge_stays_until_it_is_dismissed(console_page):
     purge.save()
 
     toast = page.locator(".toast", has_text="1 letter purged. Deleted on")
-    expect(toast).to_be_visible(timeout=10_000)
+    poll(page)
     expect(toast.get_by_role("button", name="Undo")).to_be_visible()
-    page.wait_for_timeout(7_000)
+    page.evaluate("toast('Copied.')")
+    expect(page.locator(".toast", has_text="Copied.")).to_have_count(1)
+    expect(page.locator(".toast", has_text="Copied.")).to_have_count(0, timeout=10_000)
     expect(toast).to_be_visible()
     toast.get_by_role("button", name="Dismiss").click()
     expect(toast).to_have_count(0)

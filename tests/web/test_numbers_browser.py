@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +11,7 @@ from playwright.sync_api import Page, expect
 from jobs.models import QueueSample, WorkerBoot
 from tests.factories import make_letter
 from tests.metrics_rows import TASK, make_boot, make_rollup, make_sample, running_job
-from tests.web.browsing import open_page
+from tests.web.browsing import Browsing, poll
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -49,23 +48,20 @@ def seed() -> datetime:
 
 
 @pytest.fixture
-def numbers_page(opened) -> Page:
-    page: Page = opened[0]
+def _numbers(browsing: Browsing) -> None:
     QueueSample.objects.all().delete()
     WorkerBoot.objects.all().delete()
     seed()
-    return page
 
 
 @pytest.fixture
-def phone(browser, console_url) -> Iterator[Page]:
-    page, problems = open_page(browser, console_url, viewport={"width": 380, "height": 800}, has_touch=True)
-    QueueSample.objects.all().delete()
-    WorkerBoot.objects.all().delete()
-    seed()
-    yield page
-    page.context.close()
-    assert problems == []
+def numbers_page(_numbers: None, browsing: Browsing) -> Page:
+    return browsing.open()
+
+
+@pytest.fixture
+def phone(_numbers: None, browsing: Browsing) -> Page:
+    return browsing.open(width=380, height=800, touch=True)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +94,8 @@ def test_figures_change_by_themselves_and_the_charts_stay(numbers_page):
 
     make_sample(queue="critical", at=datetime.now(UTC), ready=7, consumers=4)
 
-    expect(page.locator("#queue .tile").first).to_contain_text("Waiting 7", timeout=10_000)
+    poll(page)
+    expect(page.locator("#queue .tile").first).to_contain_text("Waiting 7")
     assert page.locator("#depth-chart").get_attribute("data-kept") == "yes"
 
 
@@ -109,7 +106,8 @@ def test_a_worker_that_is_lost_is_seen_on_its_page_without_a_reload(numbers_page
 
     WorkerBoot.objects.filter(hostname="celery@web-1").update(lost_at=datetime.now(UTC), jobs_lost=1)
 
-    expect(page.locator("#worker .badges")).to_have_text("Lost", timeout=10_000)
+    poll(page)
+    expect(page.locator("#worker .badges")).to_have_text("Lost")
     expect(page.locator("#worker")).to_contain_text("is a dead letter now.")
     expect(page.get_by_role("link", name="Shut down…")).to_have_count(0)
 
@@ -173,7 +171,7 @@ def test_a_list_of_queues_or_workers_is_walked_with_keys_and_keeps_its_place_whe
     page.keyboard.press("j")
 
     page.evaluate("body => document.querySelector(body).setAttribute('data-old', '')", body)
-    page.evaluate("() => htmx.trigger('#live', 'refresh')")
+    poll(page)
 
     expect(page.locator(f"{body}[data-old]")).to_have_count(0)
     expect(last).to_have_attribute("data-cursor", "")

@@ -6,14 +6,13 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
 from jobs.core.words import LetterState, OutboxState
 from jobs.models import AuditEntry, DeadLetter, JobProgress, OutboxMessage
 from jobs.outbox.service import OutboxView
-from tests.web.browsing import open_page
+from tests.web.browsing import find_faults, poll
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -35,29 +34,11 @@ def addresses() -> list[str]:
     told = DeadLetter.objects.get(task_id__in=JobProgress.objects.values("task_id"))
     keyed = DeadLetter.objects.filter(state=LetterState.DEAD).exclude(idempotency_key="").first()
     letters = [reverse("console:letter", args=[letter.uuid]) for letter in (told, keyed)]
-    return [*lists, "/outbox/?q=nothing", "/outbox/retry/", *found, *letters, "/"]
+    return [*lists, "/outbox/?q=nothing", "/outbox/retry/", *found, *letters]
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 380), ("light", 1000), ("dark", 1440)])
-def test_no_page_scrolls_sideways_or_fails_the_accessibility_rules(browser, console_url, scheme, width):
-    page, problems = open_page(
-        browser, console_url, viewport={"width": width, "height": 900}, color_scheme=scheme
-    )
-    found = []
-    for address in addresses():
-        page.goto(address)
-        page.wait_for_load_state("networkidle")
-        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            found.append(f"{address} scrolls sideways")
-        found += [
-            f"{address}: {each['id']}: {each['nodes'][0]['html'][:120]}"
-            for each in Axe().run(page).response["violations"]
-            if each["impact"] in {"serious", "critical"}
-        ]
-    page.context.close()
-
-    assert found == []
-    assert problems == []
+def test_no_page_scrolls_sideways_or_fails_the_accessibility_rules(page):
+    assert find_faults(page, addresses()) == []
 
 
 @pytest.mark.parametrize("width", [1700, 1440, 1280, 1024, 800])
@@ -128,7 +109,8 @@ def test_a_message_that_leaves_is_dimmed_where_it_stands(page):
         state=OutboxState.PUBLISHED, published_at=datetime.now(UTC), published_by="relay"
     )
 
-    expect(row.locator(".badge")).to_have_text("Sent", timeout=10_000)
+    poll(page)
+    expect(row.locator(".badge")).to_have_text("Sent")
     expect(row).to_have_class(re.compile("row-dimmed"))
     assert row.bounding_box() == box
     expect(row.locator(".tick")).to_have_count(0)
@@ -144,13 +126,14 @@ def test_the_page_of_a_message_follows_it_until_it_is_sent(page):
         state=OutboxState.PUBLISHED, published_at=datetime.now(UTC), published_by="relay"
     )
 
-    expect(page.locator(".badge").first).to_have_text("Sent", timeout=10_000)
+    poll(page)
+    expect(page.locator(".badge").first).to_have_text("Sent")
     expect(page.locator("#live")).to_contain_text("It has left the outbox")
     expect(page.locator("#outbox-history")).to_contain_text("Sent by the relay")
 
 
-def test_everything_works_without_javascript(browser, console_url):
-    page, _ = open_page(browser, console_url, java_script_enabled=False)
+def test_everything_works_without_javascript(browsing):
+    page = browsing.open(scripts=False)
     page.goto(STUCK)
     expect(page.get_by_text("Tick what is to be sent now")).to_be_visible()
     page.locator(".tick[data-row]").first.check()
@@ -161,4 +144,3 @@ def test_everything_works_without_javascript(browser, console_url):
     page.get_by_role("button", name=re.compile(r"Retry \d messages now")).click()
 
     expect(page.get_by_text("are due now; the relay sends them next.")).to_be_visible()
-    page.context.close()

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from jobs.models import StateSample
 from tests.metrics_rows import make_rollup, make_sample
 from tests.servers import wait_until
+from tests.web.browsing import poll
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,7 +74,7 @@ def test_a_poll_of_the_figures_leaves_the_charts_alone(overview):
     overview.evaluate("document.querySelector('#overview-charts').mark = 'untouched'")
 
     with overview.expect_response(lambda response: response.request.headers.get("hx-target") == "overview"):
-        overview.evaluate("htmx.trigger('#live', 'refresh')")
+        poll(overview)
 
     expect(overview.locator("#overview .tile")).to_have_count(6)
     assert overview.evaluate("document.querySelector('#overview-charts').mark") == "untouched"
