@@ -36,7 +36,7 @@ LONG_FILES = [
     "agent/test_messages.py", "base/test_enqueueing.py", "base/test_running.py", "agent/test_endings.py",
     "web/test_alerts_browser.py", "web/test_overview_browser.py", "web/test_jobs_browser.py",
     "agent/test_shutdown.py", "outbox/test_kills.py", "idempotency/test_databases.py", "web/test_letters.py",
-    "test_schedules.py", "test_rabbitmq.py", "test_dead_letters_command.py", "base/test_errors.py",
+    "test_up_running.py", "test_rabbitmq.py", "test_dead_letters_command.py", "base/test_errors.py",
     "web/test_access.py", "outbox/test_canvas.py", "idempotency/test_already_done.py", "agent/test_backend_down.py",
     "idempotency/test_outages.py", "test_search.py", "base/test_canvas.py", "idempotency/test_crashes.py",
     "queues/test_workers.py", "queues/test_duty.py",

@@ -23,9 +23,9 @@ from console.demo import feed
 from console.demo.services import FLAP_SECONDS, MailRelay, PaymentProvider
 from console.demo.state import Demo
 from jobs.models import AuditEntry, Deploy
+from tests.preflight.place import found
 from tests.servers import RedisServer, free_port, wait_until
-from tests.test_up import client, log_in, password_of, token
-from tests.up_process import ROOT, Up
+from tests.up_process import ROOT, Up, client, log_in, password_of, token
 
 KINDS = {
     ("shop.tasks.send_receipt", "retries_exhausted", "ConnectionRefusedError"),
@@ -44,7 +44,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """An ``up --demo`` in which every kind of failure has happened."""
     up = Up(tmp_path_factory.mktemp("shop") / "data")
     try:
-        up.start("--demo", "--first-login", "--no-beat")
+        up.start("--demo", "--first-login")
         wait_until(lambda: kinds(up) >= KINDS, seconds=120, what="every kind of failure")
         yield up
     finally:
@@ -73,6 +73,13 @@ class TestRunningShop:
 
     def test_what_the_shop_does_is_not_on_the_terminal(self, shop: Up) -> None:
         assert "Traceback" not in shop.text()
+
+    def test_preflight_finds_nothing_against_our_own_stack(self, shop: Up) -> None:
+        report = json.loads(shop.manage("preflight", "--json", "--strict").stdout)
+
+        assert found(report, "error", "warning", "unknown") == {}
+        assert report["application"] == "console"
+        assert "sends schedules" in found(report, "ok")["beat"]["found"]
 
     def test_a_second_demo_is_refused(self, shop: Up) -> None:
         done = shop.manage("demo", check=False)
@@ -106,7 +113,7 @@ class TestRunningShop:
         done = shop.manage("demo", "--break")
 
         assert done.stdout == "The bugs are back. The shop's worker starts again with them.\n"
-        assert shop.manage("demo", "--break").stdout == "The bugs are there already.\n"
+        assert shop.commands.run("demo", "--break") == "The bugs are there already.\n"
 
 
 def shop_worker(up: Up) -> int | None:
@@ -115,34 +122,6 @@ def shop_worker(up: Up) -> int | None:
         return up.child("console.demo.shop").pid
     except AssertionError:
         return None
-
-
-@pytest.mark.worker
-def test_demo_runs_beside_an_up_that_has_none(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data")
-    log = up.directory / "demo.log"
-    try:
-        up.start("--no-beat", "--no-worker")
-        with log.open("wb") as output:
-            demo = subprocess.Popen(
-                [sys.executable, "manage.py", "demo"],
-                cwd=ROOT,
-                env=up.env,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        try:
-            wait_until(lambda: up.letters("reason:unregistered"), seconds=90, what="a letter of the shop")
-        finally:
-            demo.terminate()
-            status = demo.wait(timeout=20)
-        assert status == 0, log.read_text()
-        assert up.manage("demo", "--fix").stdout.endswith(
-            "The demo is not running now. Start it: manage.py demo, or manage.py up --demo.\n"
-        )
-    finally:
-        up.end()
 
 
 # The switch on the page.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.cookiejar
 import json
 import os
 import re
@@ -10,12 +11,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
+import redis
 
-from console.redis_server import URL_FILE
+from console.redis_server import URL_FILE, EmbeddedRedis
 from tests.commands import Commands
 from tests.migrated import migrated_database
 from tests.servers import free_port, wait_until
@@ -160,3 +165,44 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [
         process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     ]
+
+
+@contextlib.contextmanager
+def embedded_redis(directory: Path) -> Iterator[redis.Redis]:
+    """The embedded Redis alone, on the data that an ``up`` left."""
+    server = EmbeddedRedis(port=free_port(), directory=directory / "redis")
+    process = subprocess.Popen(server.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(server.configuration.encode())
+        process.stdin.close()
+        wait_until(server.answers, what="the embedded Redis")
+        with redis.Redis.from_url(server.url) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def client() -> urllib.request.OpenerDirector:
+    """A browser's manners: cookies and redirects."""
+    return urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+
+
+def token(page: str) -> str:
+    """Return the CSRF token of a form on the page."""
+    return re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[1]  # type: ignore[index]
+
+
+def log_in(browser: urllib.request.OpenerDirector, up: Up, password: str) -> str:
+    """Log in as the first user and return the page that follows."""
+    page = browser.open(f"{up.url}/login/", timeout=20).read().decode()
+    form = {"username": "operator", "password": password, "csrfmiddlewaretoken": token(page)}
+    request = urllib.request.Request(
+        f"{up.url}/login/", urllib.parse.urlencode(form).encode(), headers={"Origin": up.url}
+    )
+    return browser.open(request, timeout=20).read().decode()  # type: ignore[no-any-return]
+
+
+def password_of(up: Up) -> str:
+    return re.search(r"Sign in as 'operator' with the password  (\S+)", up.text())[1]  # type: ignore[index]
