@@ -47,6 +47,8 @@ class Agent:
         if settings.is_recording:
             self.recorder = Recorder(settings, self.sender, boot_id=self.boot_id, hostname=hostname)
             self._beats = Beats(self.recorder)
+        # A cold shutdown ends what runs; a job whose start is read from now on is ended as well.
+        self.is_ending_jobs = False
         self._consumer: Any = None
         self._parameters: dict[str, list[str] | None] = {}
         self._kept: OrderedDict[tuple[str, int], None] = OrderedDict()
@@ -70,6 +72,11 @@ class Agent:
                 self._entries.append(timer.call_repeatedly(BATCH_SECONDS, self.recorder.send))
         except Exception:
             logger.exception("The agent has no timer; records in the spool wait for the next start.")
+
+    @property
+    def pool(self) -> Any:
+        """The pool of the worker; only once it has a consumer."""
+        return self._consumer.pool
 
     def start_last_beats(self) -> None:
         """Go on reporting while the worker shuts down; no child may be forked from now on."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery, bootsteps, signals
 from celery.utils.imports import symbol_by_name
 
+from . import load
 from .publications import start_stamping
 from .settings import AgentSettings
 
@@ -79,6 +80,8 @@ def _report_until_the_end(worker: Any, agent: Agent) -> None:
         # Celery sleeps in its signal handler, perhaps for minutes.
         agent.start_last_beats()
         wait()
+        # Elsewhere a job is accepted by what runs it, and is known at once.
+        agent.is_ending_jobs = load.pool_name(worker) == "prefork"
 
     worker.wait_for_soft_shutdown = wait_for_soft_shutdown
 

@@ -208,6 +208,9 @@ class CapturingRequest(Request):
         result = super().on_accepted(pid, time_accepted)
         if self.jobs_agent.recorder is not None:
             self.jobs_agent.recorder.begin()
+        if self.jobs_agent.is_ending_jobs:
+            # A cold shutdown has ended the others. Of this one it did not know: Celery would wait for its end.
+            self.cancel(self.jobs_agent.pool, emit_retry=not self.task.acks_late)
         return result
 
     def may_start(self) -> bool:
