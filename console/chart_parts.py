@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ _T = TypeVar("_T")
 HEIGHT = 200
 # A limit that is further above the numbers is not drawn.
 _NEAR = 2.5
+# Letters of a name at the end of a line, on a phone.
+_SHORT_NAME = 9
 # Of text of 11 px.
 _LABEL_HEIGHT = 13.0
 # How far above the plot the middle of a name can be without being cut.
@@ -269,11 +272,17 @@ def end_labels(
                 "yshift": round(at - wanted, 1),
                 "showarrow": False,
                 "text": f"{line.name} {line.say(value)}".strip(),
+                # Of a phone's width a long name would take the half; charts.js reads this, plotly does not.
+                "short": f"{_short_name(line.name)} {line.say(value)}".strip(),
                 # Not a tag: plotly would write it as an inline style, which the policy forbids.
                 "font": {"size": 11, "color": "@ink", "weight": 600},
             }
         )
     return placed
+
+
+def _short_name(name: str) -> str:
+    return plot_text(html.unescape(name), _SHORT_NAME)
 
 
 def _apart(wanted: Sequence[float], *, most: float) -> list[float]:

@@ -7,6 +7,7 @@ A step that is not known is a gap under a hatched band, never a zero. The parts 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from console import chart_sentences as sentences
@@ -206,7 +207,7 @@ def failure_rate(
             [*line_traces(window, line, scale, fill=20), *gap_traces(window, known, scale, now=now)],
             scale,
             markers,
-            labels=end_labels(window, [Line("", *_rest(line))], scale),
+            labels=end_labels(window, [replace(line, name="")], scale),
             limit=None
             if limit is None
             else (limit * 100, f"alert limit {words.share(limit).replace('.0 %', ' %')}"),
@@ -275,7 +276,7 @@ def dead_letters(
             ],
             upper,
             markers,
-            labels=end_labels(window, [Line("", *_rest(level_line))], upper, height=95),
+            labels=end_labels(window, [replace(level_line, name="")], upper, height=95),
             lower=lower,
             limit=None if drawn is None else (drawn, f"alert limit {_plain(drawn)} /min"),
             now=now,
@@ -318,7 +319,7 @@ def measure(
             [*line_traces(window, line, scale, fill=20), *gap_traces(window, shown, scale, now=now)],
             scale,
             markers,
-            labels=end_labels(window, [Line("", *_rest(line))], scale),
+            labels=end_labels(window, [replace(line, name="")], scale),
             limit=None if limit is None else (limit, f"alert limit {say(limit)}"),
             now=now,
         ),
@@ -335,10 +336,6 @@ def _plain(value: float) -> str:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
-
-
-def _rest(line: Line) -> tuple[str, str, Sequence[float | None], Callable[[float], str]]:
-    return line.colour, line.dash, line.values, line.say
 
 
 def _both(

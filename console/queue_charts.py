@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from console import chart_sentences as sentences
@@ -147,7 +148,10 @@ def _queues(
             ],
             scale,
             markers,
-            labels=end_labels(window, lines, scale),
+            # One line alone is what the page is about.
+            labels=end_labels(
+                window, lines if len(series) > 1 else [replace(each, name="") for each in lines], scale
+            ),
             limit=None if limit is None else (limit, f"alert limit {say(limit)}"),
             now=now,
         ),

@@ -56,6 +56,8 @@ WORKERS = (
     ("celery@img-2", ["long"], 4),
 )
 LOST = "celery@img-2"
+# What each worker of a queue holds for later.
+HELD = {"critical": 12}
 
 
 @dataclass(slots=True)
@@ -219,6 +221,8 @@ def _samples(now: datetime, chance: random.Random) -> int:
 
     def add(level: str, at: datetime, ago: float, samples: int) -> None:
         for queue, (_, _, oldest, consumers, _, _) in QUEUES.items():
+            sizes = [size for name, queues, size in WORKERS if queues[0] == queue and name != LOST]
+            held = HELD.get(queue, 0) * len(sizes)
             ready = _depth(queue, ago)
             if ago > 1:
                 ready = max(0, round(ready * chance.uniform(0.9, 1.1)))
@@ -230,8 +234,8 @@ def _samples(now: datetime, chance: random.Random) -> int:
                     samples=samples,
                     ready=ready,
                     ready_max=round(ready * (1.0 if samples == 1 else 1.05)),
-                    unacknowledged=consumers * 4,
-                    held_by_workers=37 if queue == "critical" else 0,
+                    unacknowledged=sum(_running(size) + _reserved(size) for size in sizes) + held,
+                    held_by_workers=held,
                     held_in_outbox=0,
                     held_by_broker=None,
                     consumers=consumers if queue != "long" or ago < 21 else 2,
@@ -283,6 +287,16 @@ def _runs(now: datetime, chance: random.Random) -> int:
     return len(rows)
 
 
+def _running(concurrency: int) -> int:
+    """Return how many jobs a worker runs."""
+    return concurrency - 1
+
+
+def _reserved(concurrency: int) -> int:
+    """Return how many messages a worker has taken and not begun."""
+    return concurrency * 2
+
+
 def _workers(now: datetime) -> int:
     from jobs.models import Worker, WorkerBoot
 
@@ -299,11 +313,12 @@ def _workers(now: datetime) -> int:
                 "root_id": "",
                 "published_at": (seen - timedelta(seconds=4)).timestamp(),
                 "started_at": (seen - timedelta(seconds=1 + index)).timestamp(),
-                "is_acknowledged": False,
+                # What the lost one ran is dead now: its message was gone.
+                "is_acknowledged": is_lost,
                 "replay_of": "",
                 "replay_item": None,
             }
-            for index in range(concurrency - 1)
+            for index in range(_running(concurrency))
         ]
         boot_id = f"{number + 1:032x}"
         WorkerBoot.objects.create(
@@ -320,8 +335,8 @@ def _workers(now: datetime) -> int:
             load=0.4 + number * 0.21,
             memory_bytes=(310 + 22 * number) * 1_000_000,
             running=running,
-            held={"critical": 12} if "critical" in queues else {},
-            reserved={queues[0]: concurrency * 2},
+            held={queue: HELD[queue] for queue in queues if queue in HELD},
+            reserved={queues[0]: _reserved(concurrency)},
             attempts=180_000 - 9_000 * number,
             dropped=0,
             jobs_lost=3 if is_lost else 0,

@@ -26,6 +26,8 @@ from jobs.queues.reading import DepthPoint, QueueNow
 TASKS_SHOWN = 50
 PURGES_SHOWN = 5
 _NAME_LIMIT = 80
+# The sentence above says why.
+_NOT_KNOWN = "Not known now."
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
     tasks_before = reading.by_task(window.before(), queue=name, now=now)
     depths = queues.depth_series(window, queues=[name], now=now).get(name, [])
     known = queue if queue is not None and not queue.is_stale else None
+    why = queue_list.why_unknown(queue)
+    said = sentence(known, pause, why=why)
     minutes = reading.known_minutes(window, now=now)
     rows = task_rows(tasks, tasks_before, minutes=minutes)
     boots = boots_now(now=now)
@@ -160,12 +164,12 @@ def read(name: str, page_window: PageWindow, *, now: datetime) -> QueuePage | No
     return QueuePage(
         name=name,
         state="paused" if pause is not None else queue_list.state_of(queue),
-        sentence=sentence(known, pause, why=queue_list.why_unknown(queue)),
-        trouble=queue.trouble if queue is not None else "",
+        sentence=said,
+        trouble="" if queue is None or queue.trouble in said else queue.trouble,
         now=known,
         pause=pause,
         tiles=[
-            *_depth_tiles(known, depths, consumers, left, why=queue_list.why_unknown(queue)),
+            *_depth_tiles(known, depths, consumers, left),
             *number_tiles(
                 numbers,
                 before,
@@ -304,7 +308,7 @@ def task_rows(now: dict[str, Figures], before: dict[str, Figures], *, minutes: f
 
 
 def _depth_tiles(
-    queue: QueueNow | None, depths: list[DepthPoint | None], hostnames: list[str], left: int, *, why: str
+    queue: QueueNow | None, depths: list[DepthPoint | None], hostnames: list[str], left: int
 ) -> list[Tile]:
     ready = queue.ready if queue is not None else None
     first = next((each.ready for each in depths if each is not None and each.ready is not None), None)
@@ -321,7 +325,7 @@ def _depth_tiles(
             "",
             figures.change(ready, first, words=figures.count, more_is="worse"),
             f"oldest {figures.seconds(oldest)}" if oldest else _no_age(queue),
-            why=why if ready is None else "",
+            why=_NOT_KNOWN if ready is None else "",
         ),
         Tile(
             "With workers",
@@ -329,8 +333,10 @@ def _depth_tiles(
             "",
             fact=_with_workers_fact(held, left),
             title=_with_workers_title(queue, held, left),
-            why="Neither the broker nor its workers tell it."
-            if queue is not None and unacknowledged is None
+            why=_NOT_KNOWN
+            if queue is None
+            else "Neither the broker nor its workers tell it."
+            if unacknowledged is None
             else "",
         ),
         Tile(
@@ -340,7 +346,7 @@ def _depth_tiles(
             fact=_consumer_fact(queue) or by,
             tone="worse" if queue is not None and queue.is_unconsumed else "",
             title="Of these is known that they consume from it: " + ", ".join(consuming) if consuming else "",
-            why=why if consumers is None else "",
+            why=_NOT_KNOWN if consumers is None else "",
         ),
     ]
 

@@ -326,3 +326,20 @@ def test_every_window_draws_at_any_second(name, second):
         assert chart.is_known
         assert chart.sentence
         assert "NaN" not in chart.json
+
+
+def test_a_chart_of_one_queue_does_not_name_it_at_its_line():
+    def ends(*queues: str) -> list[str]:
+        chart = number_charts.depth(HOUR, {queue: points([3] * 60) for queue in queues}, now=NOW)
+        return [label["text"] for label in chart.figure["layout"]["annotations"]]
+
+    assert ends("critical") == ["3"]
+    assert sorted(ends("critical", "low")) == ["critical 3", "low 3"]
+
+
+def test_for_a_narrow_plot_long_names_are_cut_and_none_becomes_a_tag():
+    series = {"customers-of-europe": points([3] * 60), "a<b>&c<d>e": points([2] * 60)}
+
+    labels = number_charts.depth(HOUR, series, now=NOW).figure["layout"]["annotations"]
+
+    assert {label["short"] for label in labels} == {"customer… 3", "a&lt;b&gt;&amp;c&lt;d… 2"}

@@ -333,6 +333,16 @@ def test_an_hour_without_jobs_says_that_nothing_finished():
     assert "Failure rate – Nothing finished in this time." in text
 
 
+def test_why_a_queue_is_not_known_is_said_once_and_nothing_of_it_is_called_none():
+    make_sample(at=NOW - 5 * MINUTE, ready=12)
+
+    text = page(CRITICAL)
+
+    assert text.count("Queues have not been counted lately") == 1
+    for tile in ("Waiting", "With workers", "Consumers"):
+        assert f"{tile} – Not known now." in text
+
+
 def test_a_queue_that_nobody_consumes_says_what_follows():
     make_sample(ready=12, consumers=0)
 

@@ -34,6 +34,15 @@ function resolve(value, read) {
 const CONFIG = { displayModeBar: false, displaylogo: false, responsive: true, doubleClick: false, showTips: false };
 const drawn = new Set();
 
+// Names at the end of lines are cut, and leave their room to the plot.
+function shortenNames(layout) {
+  const names = (layout.annotations || []).filter((label) => label.short);
+  if (!names.some((label) => label.short.length < label.text.length)) return;
+  names.forEach((label) => { label.text = label.short; });
+  const longest = Math.max(...names.map((label) => label.text.length));
+  layout.margin = { ...layout.margin, r: Math.min(layout.margin.r, Math.round(longest * 6.6 + 12)) };
+}
+
 function draw(element) {
   const source = document.getElementById(element.dataset.chart);
   if (!source || !window.Plotly) return;
@@ -43,6 +52,7 @@ function draw(element) {
   colours.done();
   if (element.clientWidth < 500) {
     layout.xaxis = { ...layout.xaxis, nticks: 4 };
+    shortenNames(layout);
     (layout.annotations || []).forEach((label) => { label.text = label.text.replace(/ selected$|^deploy /, ""); });
   }
   // A finger that drags over a chart of numbers scrolls the page.
