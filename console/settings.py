@@ -302,6 +302,14 @@ STATICFILES_FINDERS = [
 WHITENOISE_USE_FINDERS = True
 
 
+def whole_files(headers: Any, path: str, url: str) -> None:
+    """Tell browsers not to ask for the rest of a file: the download that somebody left would be answered with 416."""
+    headers["Accept-Ranges"] = "none"
+
+
+WHITENOISE_ADD_HEADERS_FUNCTION = whole_files
+
+
 def embedded_broker_url() -> str:
     """Return where `manage.py up` last ran its own Redis, so that commands beside it find it."""
     try:

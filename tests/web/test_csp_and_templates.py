@@ -130,6 +130,13 @@ def test_of_plotly_one_file_is_served_and_nothing_else():
     assert not finders.find("plotly/widgetbundle.js")
 
 
+def test_browsers_are_told_not_to_ask_for_the_rest_of_a_file_that_somebody_left():
+    # Chromium would, and the answer to that is a warning in the log: 416, range not satisfiable.
+    answer = Client().get("/static/plotly/plotly.min.js")
+
+    assert (answer.status_code, answer.headers["Accept-Ranges"]) == (200, "none")
+
+
 def test_the_styles_that_plotly_would_inject_have_a_stand_in():
     bundle = Path(finders.find("plotly/plotly.min.js")).read_text()
     head = (ROOT / "templates" / "console/_charts.html").read_text() + (
