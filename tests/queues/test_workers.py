@@ -99,7 +99,8 @@ def test_a_paused_queue_keeps_its_messages_whatever_worker_starts_and_runs_them_
     second = place.start()
     first.stop()
     first.start()
-    place.until(lambda: StoppedConsumer.objects.count() >= 2, what="the new workers to be told")
+    # The first in both of its lives, and the second.
+    place.until(lambda: StoppedConsumer.objects.count() >= 3, what="the new workers to be told")
     place.until(lambda: place.now().consumers == 0, what="nobody to consume again")
     place.send(place.queue, path, "c")
     place.send(place.other, place.directory / "fence", "fence")
@@ -236,19 +237,31 @@ def test_row_83_what_rabbitmq_itself_delays_is_counted_as_held_by_the_broker(pla
 
 
 def test_a_purge_amid_traffic_loses_and_doubles_no_job(place: QueuePlace):
-    path = place.directory / "ran"
+    path, go = place.directory / "ran", place.directory / "go"
+    started = [place.directory / f"started-{number}" for number in range(2)]
     names = [str(number) for number in range(900)]
     with place.app.connection_for_write() as connection:
         producer = place.app.amqp.Producer(connection)
-        place.send(place.queue, path, *names[:600], producer=producer)
+        place.send(place.queue, path, *names[:40], producer=producer)
+        for each in started:
+            place.app.send_task("shop.wait", (str(each), str(go)), queue=place.queue, producer=producer)
+        place.send(place.queue, path, *names[40:600], producer=producer)
         place.start(concurrency=2)
-        place.until(lambda: len(lines(path)) > 20, what="jobs to run")
+        # Until the purge has begun, or on a busy machine nothing would be left for it.
+        place.until(
+            lambda: all(each.exists() for each in started), seconds=60, what="both threads to be busy"
+        )
         waiting = _ready(place)
         assert waiting
         actions.purge(place.queue, expected=waiting, actor=MARA, why="", now=timezone.now())
         place.send(place.queue, path, *names[600:], producer=producer)
+        place.purger.step(now=timezone.now(), lease=place.lease)
+        go.touch()
+        place.purger.step(now=timezone.now(), lease=place.lease)
     place.until(lambda: QueueAction.objects.get().state == QueueActionState.FINISHED, what="the purge to end")
-    place.until(lambda: (place.now().ready, place.now().unacknowledged) == (0, 0), what="all to be done")
+    place.until(
+        lambda: (place.now().ready, place.now().unacknowledged) == (0, 0), seconds=60, what="all to be done"
+    )
 
     purged = [
         json.loads(bytes(letter.message.body))[0][1]
