@@ -6,9 +6,12 @@ that starts later consumes all of its queues. So each round compares what worker
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from kombu import Connection
 
@@ -23,6 +26,7 @@ ANSWER_SECONDS = 1.0
 _REPORTS_WITHIN = timedelta(seconds=4)
 # Commands of one round at most: a worker that does not answer costs ANSWER_SECONDS.
 _MOST_COMMANDS = 10
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def enforce(connection: Connection, *, now: datetime) -> int:
@@ -32,30 +36,45 @@ def enforce(connection: Connection, *, now: datetime) -> int:
         BrokerUnavailable: when workers cannot be told; trying again is safe.
     """
     paused = set(QueuePause.objects.values_list("queue", flat=True))
-    stopped = list(StoppedConsumer.objects.order_by("queue", "hostname"))
+    stopped: dict[str, dict[str, StoppedConsumer]] = defaultdict(dict)
+    for row in StoppedConsumer.objects.all():
+        stopped[row.queue][row.hostname] = row
     if not paused and not stopped:
         return 0
     consumers = consumers_now(now=now)
-    told = {(row.queue, row.hostname): row for row in stopped}
-    count = commands = 0
-    for queue in sorted(paused):
+    commands: list[_Command] = []
+    for queue in paused:
+        rows = stopped[queue]
         still = [
             consumer
             for consumer in of_queue(consumers, queue)
-            if _is_to_be_told(told.get((queue, consumer.hostname)), consumer, now=now)
+            if _is_to_be_told(rows.get(consumer.hostname), consumer, now=now)
         ]
-        if still and commands < _MOST_COMMANDS:
-            commands += 1
-            stop(connection, queue, still, now=now)
-            count += len(still)
-    for queue in sorted({row.queue for row in stopped} - paused):
-        rows = [row for row in stopped if row.queue == queue]
-        waiting = _waiting(rows, consumers)
-        if waiting and commands < _MOST_COMMANDS:
-            commands += 1
-            go_on(connection, queue, waiting, now=now)
-            count += len(waiting)
-    return count
+        if still:
+            told_at = min(rows[each.hostname].told_at if each.hostname in rows else _NEVER for each in still)
+            tell = functools.partial(stop, connection, queue, still, now=now)
+            commands.append(_Command(told_at, queue, len(still), tell))
+    for queue in stopped.keys() - paused:
+        waiting = _waiting(stopped[queue].values(), consumers)
+        if waiting:
+            told_at = min(row.resumed_at or _NEVER for row in waiting)
+            tell = functools.partial(go_on, connection, queue, waiting, now=now)
+            commands.append(_Command(told_at, queue, len(waiting), tell))
+    # Who was told longest ago comes first: workers that never answer must not keep the others from being told.
+    commands.sort(key=lambda command: (command.told_at, command.queue))
+    for command in commands[:_MOST_COMMANDS]:
+        command.tell()
+    return sum(command.workers for command in commands[:_MOST_COMMANDS])
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """What is to be said to the workers of a queue, and when that was said last."""
+
+    told_at: datetime
+    queue: str
+    workers: int
+    tell: Callable[[], list[str]]
 
 
 def _is_to_be_told(row: StoppedConsumer | None, consumer: Consumer, *, now: datetime) -> bool:
