@@ -125,7 +125,6 @@ def record_of(taken: Taken, *, purge: Purge, now: datetime) -> Record:
     task_id = _text(names.get("id"))
     delivery = taken.properties.get("delivery_info")
     delivery = delivery if isinstance(delivery, dict) else {}
-    published_at = headers.get(wire.PUBLISHED_AT_HEADER)
     return Record(
         kind="death",
         reason=Reason.REJECTED,
@@ -138,7 +137,7 @@ def record_of(taken: Taken, *, purge: Purge, now: datetime) -> Record:
         boot_id="",
         root_id=_text(headers.get("root_id")),
         parent_id=_text(headers.get("parent_id")),
-        published_at=float(published_at) if isinstance(published_at, (int, float)) else None,
+        published_at=_seconds(headers.get(wire.PUBLISHED_AT_HEADER)),
         message=WireMessage(
             body=taken.body,
             content_type=taken.content_type,
@@ -238,6 +237,13 @@ def _text(value: Any) -> str:
 
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None  # JSON has whole numbers of any length
 
 
 def _uuid(text: str) -> uuid.UUID | None:

@@ -16,10 +16,12 @@ from jobs.audit import Actor
 from jobs.broker import connect, lifting
 from jobs.broker.inbox import Taken
 from jobs.broker.queues import Meter
+from jobs.core.words import Reason
 from jobs.errors import QueueRefused
 from jobs.leases import acquire
-from jobs.models import QueueAction, QueueSample
+from jobs.models import DeadLetter, QueueAction, QueueSample
 from jobs.queues import actions
+from jobs.queues.archiving import Purge, known
 from jobs.queues.purging import Purger
 from jobs.queues.reading import OWN_QUEUES
 from jobs.queues.sampling import Sampler
@@ -102,6 +104,28 @@ def test_times_that_are_none_hinder_no_count(broker, sampler, published_at):
     sampler.sample(now=timezone.now())
 
     assert QueueSample.objects.get(level="sample", queue="critical").ready == 1
+
+
+@pytest.mark.django_db
+def test_a_time_that_no_float_holds_hinders_no_purge(broker):
+    now = timezone.now()
+    headers = {"task": "t", "id": "i", "jobs-published-at": 10**400}
+    with broker.client() as client:
+        client.lpush("critical", item(headers=headers))
+    action = actions.purge("critical", expected=1, actor=Actor(name="mara"), why="", now=now)
+    purger, lease = Purger(connect()), acquire(duty="queues", holder="r", seconds=60)
+
+    for _ in range(4):
+        purger.step(now=now, lease=lease)
+    purger.close()
+
+    action.refresh_from_db()
+    assert (action.state, action.taken) == ("finished", 1)
+    letter = DeadLetter.objects.get()
+    assert (letter.reason, letter.published_at) == (Reason.REJECTED, None)
+    assert known(
+        [Taken(body=b"", headers=headers)], purge=Purge("q", action.operation, 1, "", ""), now=now
+    ) == [False]
 
 
 def bombs(size: int) -> dict[str, tuple[str, bytes]]:
