@@ -132,7 +132,7 @@ def _rolled(values: Sequence[int | None], minutes: int) -> list[int | None]:
 def _unconsumed(point: DepthPoint) -> float | None:
     if point.ready is None or point.consumers is None:
         return None
-    return 0.0 if point.consumers else float(point.ready)
+    return 0.0 if point.consumers or point.is_paused else float(point.ready)
 
 
 _OF_ATTEMPTS: dict[AlertKind, Callable[[AlertRule, Sequence[Figures | None]], list[float | None]]] = {

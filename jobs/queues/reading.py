@@ -86,6 +86,7 @@ class DepthPoint:
     ready_max: int | None
     oldest_age_seconds: float | None
     consumers: int | None
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,11 @@ def depth_series(
 
 
 def _each_point(found: QuerySet[QueueSample]) -> Iterator[tuple[str, datetime, DepthPoint]]:
-    rows = found.values_list("queue", "at", "ready", "ready_max", "oldest_age_seconds", "consumers")
-    for queue, at, ready, highest, oldest, consumers in rows.order_by().iterator():
-        yield queue, at, DepthPoint(ready, highest, oldest, consumers)
+    rows = found.values_list(
+        "queue", "at", "ready", "ready_max", "oldest_age_seconds", "consumers", "is_paused"
+    )
+    for queue, at, ready, highest, oldest, consumers, is_paused in rows.order_by().iterator():
+        yield queue, at, DepthPoint(ready, highest, oldest, consumers, is_paused)
 
 
 def _merged_points(
@@ -165,12 +168,12 @@ def _merged_points(
     # Queues are counted together, so few moments are the newest of a step.
     moments = {newest for _, newest in merged}
     newest_rows = found.filter(at__in=moments) if len(moments) <= _MOST_MOMENTS else found
-    for queue, at, ready, consumers in newest_rows.order_by().values_list(
-        "queue", "at", "ready", "consumers"
+    for queue, at, ready, consumers, is_paused in newest_rows.order_by().values_list(
+        "queue", "at", "ready", "consumers", "is_paused"
     ):
         if (queue, at) in merged:
             highest, oldest = merged[queue, at]
-            yield queue, at, DepthPoint(ready, highest, oldest, consumers)
+            yield queue, at, DepthPoint(ready, highest, oldest, consumers, is_paused)
 
 
 class _Step(Func):

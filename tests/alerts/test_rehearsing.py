@@ -117,6 +117,15 @@ def test_every_queue_is_judged_by_itself():
     assert [firing.fired_at for firing in nobody.firings] == [NOW - MINUTE * 8]
 
 
+def test_a_queue_that_was_paused_would_not_have_fired_for_want_of_workers():
+    for minute in range(1, 60):
+        make_sample(queue="critical", at=NOW - MINUTE * minute, ready=900, consumers=0, is_paused=minute > 20)
+
+    (firing,) = rehearse_rule(draft(AlertKind.NO_CONSUMER), now=NOW).firings
+
+    assert firing.fired_at == NOW - MINUTE * 19
+
+
 def test_the_sentence_says_how_often_when_and_how_much_is_known():
     rule = draft(AlertKind.LETTERS_GROWING)
     assert said(rule) == "In the last 24 hours too little was measured to say how often it would have fired."
