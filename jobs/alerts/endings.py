@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db.models import Q
+
 from jobs.core.words import AlertState, NotificationState
 from jobs.models import Alert, AlertRule, Notification
 
@@ -24,6 +26,9 @@ def end_open(rule: AlertRule, *, because: str, now: datetime) -> int:
         alert.save(update_fields=["details", "state", "resolved_at"])
         ended += 1
     Notification.objects.filter(
-        rule=rule, alert__isnull=False, state=NotificationState.WAITING, claimed_until=None
+        Q(claimed_until=None) | Q(claimed_until__lte=now),
+        rule=rule,
+        alert__isnull=False,
+        state=NotificationState.WAITING,
     ).update(state=NotificationState.GAVE_UP, last_error=f"Not sent: {because}."[:2000])
     return forgotten + ended

@@ -68,10 +68,11 @@ class _Changes:
 
 @dataclass(frozen=True, slots=True)
 class _KeptBack:
-    """What keeps people from being told: a silence, or for what begins that another alert tells it."""
+    """What keeps people from being told: a silence, or that another alert tells them."""
 
     silenced_until: datetime | None = None
-    covered_by: Alert | None = None
+    # Alerts that fire and are not silenced, which may tell of the same jobs.
+    growing: Sequence[Alert] = ()
     # Ids of what was covered and told to nobody after all.
     lapsed: Container[int] = frozenset()
 
@@ -81,11 +82,20 @@ class _KeptBack:
             return ""
         return f"Not sent: silenced until {self.silenced_until:%Y-%m-%d %H:%M} UTC."
 
-    @property
-    def at_begin(self) -> str:
-        if self.by_silence or self.covered_by is None:
-            return self.by_silence
-        return f"Not sent: “{self.covered_by.rule.name}” tells of the same jobs."
+    def covered_by(self, rule: AlertRule, *, is_reminder: bool) -> Alert | None:
+        """Return the alert that tells of what a rule fires for; of a reminder one that reminds too."""
+        if self.silenced_until is not None:
+            return None
+        growing = [each for each in self.growing if each.rule.reminder_seconds or not is_reminder]
+        return covering.find(rule, growing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """When the newest alert of a subject was resolved, and when the newest one fired."""
+
+    resolved_at: datetime
+    fired_at: datetime | None
 
 
 def evaluate(*, now: datetime) -> Evaluated:
@@ -125,19 +135,16 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
     for rule in sorted(rules, key=lambda each: (each.kind != AlertKind.LETTERS_GROWING, each.pk)):
         silenced_until = silences.silenced_until(rule.pk, silenced)
         try:
-            changes = _judge_rule(rule, by_rule[rule.pk], measured[rule.pk], ended, now=now)
+            changes = _judge_rule(rule, by_rule[rule.pk], measured[rule.pk], ended[rule.pk], now=now)
             if changes.changed or changes.forgotten:
-                covered_by = covering.find(rule, growing) if changes.fired else None
-                kept_back = _KeptBack(silenced_until, covered_by, lapsed)
+                kept_back = _KeptBack(silenced_until, growing, lapsed)
                 with transaction.atomic():
                     _write(changes, by_rule[rule.pk], kept_back, now=now)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
             # One rule that cannot be judged or told of must not keep the others from firing.
-            troubles[rule.pk] = clean_line(
-                f"{JUDGED_NOT}{type(error).__name__}: {error}", limit=TROUBLE_LENGTH
-            )
+            troubles[rule.pk] = f"{JUDGED_NOT}{type(error).__name__}: {error}"
             if not rule.trouble.startswith(JUDGED_NOT):
                 logger.exception("alert rule %s (%s) cannot be judged", rule.pk, rule.kind)
             continue
@@ -157,8 +164,8 @@ def _judge_all(rules: Sequence[AlertRule], measured: Mapping[int, Measured], *, 
     return total
 
 
-def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[tuple[int, str], datetime]:
-    """Return when each subject that may still cool down was resolved last. One query."""
+def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[int, dict[str, _Ended]]:
+    """Return of each rule the subjects that may still cool down. One query."""
     longest = max((rule.cool_down_seconds for rule in rules), default=0)
     found = (
         Alert.objects.filter(
@@ -169,9 +176,12 @@ def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[tuple[int, str]
         )
         .order_by()
         .values_list("rule_id", "subject")
-        .annotate(newest=Max("resolved_at"))
+        .annotate(resolved=Max("resolved_at"), fired=Max("fired_at"))
     )
-    return {(rule, subject): newest for rule, subject, newest in found}
+    ended: dict[int, dict[str, _Ended]] = defaultdict(dict)
+    for rule, subject, resolved_at, fired_at in found:
+        ended[rule][subject] = _Ended(resolved_at, fired_at)
+    return ended
 
 
 def limits_of(rule: AlertRule) -> Limits:
@@ -209,17 +219,18 @@ def _judge_rule(
     rule: AlertRule,
     open_alerts: Iterable[Alert],
     measured: Measured,
-    ended: Mapping[tuple[int, str], datetime],
+    ended: Mapping[str, _Ended],
     *,
     now: datetime,
 ) -> _Changes:
     limits, changes = limits_of(rule), _Changes()
     by_subject = {alert.subject: alert for alert in open_alerts}
-    quiet_until = _quiet_until(rule, by_subject.values(), now=now)
+    quiet_until = _quiet_until(rule, [*by_subject.values(), *ended.values()], now=now)
     begun, changes.left_out = _worst(measured, by_subject, limits, room=MOST_SUBJECTS - len(by_subject))
     for subject in sorted({*begun, *by_subject}):
         alert, measurement = by_subject.get(subject), measured.of(subject)
-        standing = standing_of(alert, resolved_at=ended.get((rule.pk, subject)))
+        before = ended.get(subject)
+        standing = standing_of(alert, resolved_at=None if before is None else before.resolved_at)
         verdict = judge(limits, standing, measurement.value, now=now, quiet_until=quiet_until)
         if alert is None:
             if verdict.standing.state is None:
@@ -255,11 +266,14 @@ def _worst(measured: Measured, known: Container[str], limits: Limits, *, room: i
     return [subject for _, subject in heapq.nsmallest(room, found)], max(0, len(found) - room)
 
 
-def _quiet_until(rule: AlertRule, open_alerts: Iterable[Alert], *, now: datetime) -> datetime | None:
-    """Return until when a rule with many subjects collects; None when it has not told of one lately."""
+def _quiet_until(rule: AlertRule, alerts: Iterable[Alert | _Ended], *, now: datetime) -> datetime | None:
+    """Return until when a rule with many subjects collects; None when it has not told of one lately.
+
+    One that is over counts too: of workers that crash and come back in turn each would be a mail otherwise.
+    """
     if KINDS[AlertKind(rule.kind)].subject is Subject.ALL:
         return None
-    fired = [alert.fired_at for alert in open_alerts if alert.fired_at is not None]
+    fired = [alert.fired_at for alert in alerts if alert.fired_at is not None]
     return min(now, max(fired)) + min(COLLECT, timedelta(seconds=rule.cool_down_seconds)) if fired else None
 
 
@@ -312,7 +326,9 @@ def _tell_fired(fired: list[Alert], kept_back: _KeptBack, *, now: datetime) -> N
     """Tell of those that fire together; the one with the highest value leads."""
     fired.sort(key=lambda alert: (-(alert.value or 0), alert.subject))
     lead = fired[0]
-    story = telling.tell(NotificationKind.FIRED, fired, kept_back=kept_back.at_begin, now=now)
+    covered_by = kept_back.covered_by(lead.rule, is_reminder=False)
+    why = kept_back.by_silence or _told_by(covered_by)
+    story = telling.tell(NotificationKind.FIRED, fired, kept_back=why, now=now)
     for alert in fired:
         alert.lead = None if alert is lead else lead
         alert.before = story.before
@@ -323,8 +339,8 @@ def _tell_fired(fired: list[Alert], kept_back: _KeptBack, *, now: datetime) -> N
             "letters": story.letters_query,
             "silenced": bool(kept_back.by_silence),
         }
-        if kept_back.covered_by is not None and not kept_back.by_silence:
-            alert.details[covering.COVERED_BY] = kept_back.covered_by.pk
+        if covered_by is not None:
+            alert.details[covering.COVERED_BY] = covered_by.pk
         logger.warning("alert %s fires: %s", alert.pk, story.headline, extra={"rule": alert.rule_id})
 
 
@@ -332,16 +348,22 @@ def _tell_reminders(
     changes: _Changes, firing: Sequence[Alert], kept_back: _KeptBack, *, now: datetime
 ) -> None:
     """Remind of what still fires, once for those that were told together; and tell what was kept back until now."""
-    due = {_lead_id(alert): alert for alert in changes.reminded}
-    if not kept_back.by_silence:
-        for alert in firing:
-            if (
-                (alert.details.get("silenced") or alert.pk in kept_back.lapsed)
-                and alert.recovering_since is None
-                and alert not in changes.fired
-            ):
-                due.setdefault(_lead_id(alert), alert)
-    for lead_id in due:
+    due = {_lead_id(alert) for alert in changes.reminded}
+    for alert in firing:
+        if kept_back.by_silence:
+            # Told of when the silence ends, whenever it fired.
+            alert.details = {**alert.details, "silenced": True}
+        elif (
+            (alert.details.get("silenced") or alert.pk in kept_back.lapsed)
+            and alert.recovering_since is None
+            and alert not in changes.fired
+        ):
+            due.add(_lead_id(alert))
+    if not due:
+        return
+    covered_by = kept_back.covered_by(firing[0].rule, is_reminder=True)
+    why = kept_back.by_silence or _told_by(covered_by)
+    for lead_id in sorted(due):
         bundle = [alert for alert in firing if _lead_id(alert) == lead_id]
         if not bundle:
             continue
@@ -350,14 +372,14 @@ def _tell_reminders(
         if lead not in changes.reminded or not number:
             number += 1
         bundle.sort(key=lambda alert: alert is not lead)
-        telling.tell(
-            NotificationKind.REMINDER, bundle, number=number, kept_back=kept_back.by_silence, now=now
-        )
+        telling.tell(NotificationKind.REMINDER, bundle, number=number, kept_back=why, now=now)
         for alert in bundle:
             alert.reminders, alert.told_at = number, now
             if not kept_back.by_silence:
                 alert.details = {**alert.details, "silenced": False}
                 alert.details.pop(covering.COVERED_BY, None)
+                if covered_by is not None:
+                    alert.details[covering.COVERED_BY] = covered_by.pk
             if alert not in changes.changed:
                 changes.changed.append(alert)
 
@@ -380,6 +402,10 @@ def _tell_recovered(
         logger.warning("alert %s is over: %s", lead_id, story.headline)
 
 
+def _told_by(covering_alert: Alert | None) -> str:
+    return "" if covering_alert is None else f"Not sent: “{covering_alert.rule.name}” tells of the same jobs."
+
+
 def _lead_id(alert: Alert) -> int:
     return alert.lead_id or alert.pk
 
@@ -388,6 +414,6 @@ def _note_evaluation(rules: Sequence[AlertRule], troubles: Mapping[int, str], *,
     """Write when the rules were judged, in one statement, and of each its trouble when that has changed."""
     AlertRule.objects.filter(pk__in=[rule.pk for rule in rules]).update(evaluated_at=now)
     for rule in rules:
-        trouble = troubles[rule.pk][:TROUBLE_LENGTH]
+        trouble = clean_line(troubles[rule.pk], limit=TROUBLE_LENGTH)
         if trouble != rule.trouble:
             AlertRule.objects.filter(pk=rule.pk).update(trouble=trouble)

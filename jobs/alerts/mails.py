@@ -75,7 +75,8 @@ def with_lateness(text: str, html: str, *, note: str) -> tuple[str, str]:
         '<p style="margin:0 0 16px;padding:8px 12px;border-radius:4px;background:#fff4e0;color:#7a4b00;'
         f'font-size:13px;line-height:19px">{escape(note)}</p>'
     )
-    return f"{_wrapped(note)}\n\n{text}", html.replace(LATE_MARK, said, 1)
+    # The mark stays for the next: a recovery that tells what could not be told may be late itself.
+    return f"{_wrapped(note)}\n\n{text}", html.replace(LATE_MARK, f"{LATE_MARK}{said}", 1)
 
 
 def say_first(row: Notification, note: str) -> None:

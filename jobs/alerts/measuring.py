@@ -33,7 +33,6 @@ MINUTE = timedelta(minutes=1)
 BEHIND_RECORDS = 1_000
 # A worker tells of itself each few seconds: without a report for so long nothing is known of what ran.
 REPORTED_WITHIN = timedelta(minutes=2)
-TROUBLE_LENGTH = 500
 
 
 # Why there is no verdict where all is known, and only little of it.
@@ -96,7 +95,7 @@ def _measured(rule: AlertRule, facts: Facts) -> Measured:
     except Exception as error:
         # One rule that cannot be measured must not keep the others from being judged.
         logger.exception("alert rule %s (%s) cannot be measured", rule.pk, rule.kind)
-        return unknown(f"It could not be measured: {type(error).__name__}: {error}"[:TROUBLE_LENGTH])
+        return unknown(f"It could not be measured: {type(error).__name__}: {error}")
 
 
 class Facts:

@@ -101,7 +101,8 @@ def claim(pk: int, *, now: datetime) -> Notification | None:
     taken = Notification.objects.filter(_free(now), pk=pk, state=NotificationState.WAITING).update(
         claimed_until=now + CLAIM, attempts=F("attempts") + 1
     )
-    return Notification.objects.select_related("rule").get(pk=pk) if taken else None
+    # Its rule may be deleted at any moment, and it with it.
+    return Notification.objects.filter(pk=pk).first() if taken else None
 
 
 def _send(row: Notification, *, now: datetime) -> str:

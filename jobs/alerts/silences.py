@@ -56,7 +56,7 @@ def silence(
 
 
 def end(*, silence: Silence, actor: Actor, now: datetime) -> Silence:
-    """Tell people again from now on. What was fired in the silence is told with its next reminder.
+    """Tell people again from now on. What still fires is told at once.
 
     Raises:
         AlertRefused: when it is over already.

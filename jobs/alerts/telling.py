@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from jobs import conf
 from jobs.alerts import letter_stories, mails, recipients, state_stories, stories
@@ -31,15 +31,18 @@ def tell(
     kept_back: str = "",
     now: datetime,
 ) -> Story:
-    """Write the notifications of alerts that changed together; the first of them holds these.
+    """Write the notifications of alerts that changed together; the one that led them when they fired holds these.
 
     Call it within the transaction that changes the alerts. With ``kept_back``, the reason, they are kept and not
     sent. Returns the story, of which the alert's row keeps some.
     """
-    lead = bundle[0]
+    # Who led may be over while others still fire.
+    lead = bundle[0].lead or bundle[0]
     story = story_of(kind, bundle, now=now)
-    for channel in channels(lead.rule):
-        row = _notification(lead.rule, story, channel, alert=lead, kind=kind, number=number, now=now)
+    for channel in channels(bundle[0].rule):
+        if kind is NotificationKind.REMINDER and not kept_back:
+            _replace_reminders(lead, channel, now=now)
+        row = _notification(bundle[0].rule, story, channel, alert=lead, kind=kind, number=number, now=now)
         if kind is NotificationKind.RECOVERED and (note := _untold(lead, channel, now=now)):
             mails.say_first(row, note)
         if kept_back:
@@ -132,15 +135,29 @@ def _notification(
     return row
 
 
-def _untold(lead: Alert, channel: str, *, now: datetime) -> str:
-    """Give up what still waits to say that it fires: the recovery tells both. Return the words for it."""
-    waiting = Notification.objects.filter(
+def _waiting(
+    lead: Alert, channel: str, kinds: Sequence[NotificationKind], *, now: datetime
+) -> QuerySet[Notification]:
+    """Return what is not sent yet, and not being sent either."""
+    return Notification.objects.filter(
         Q(claimed_until=None) | Q(claimed_until__lte=now),
         alert=lead,
         channel=channel,
-        kind__in=[NotificationKind.FIRED, NotificationKind.REMINDER],
+        kind__in=kinds,
         state=NotificationState.WAITING,
     )
+
+
+def _replace_reminders(lead: Alert, channel: str, *, now: datetime) -> None:
+    """Give up older reminders that still wait: a mail server that is back sends the newest, and not a night of them."""
+    _waiting(lead, channel, [NotificationKind.REMINDER], now=now).update(
+        state=NotificationState.GAVE_UP, last_error="Not sent: the next reminder tells it."
+    )
+
+
+def _untold(lead: Alert, channel: str, *, now: datetime) -> str:
+    """Give up what still waits to say that it fires: the recovery tells both. Return the words for it."""
+    waiting = _waiting(lead, channel, [NotificationKind.FIRED, NotificationKind.REMINDER], now=now)
     first = waiting.order_by("created_at").first()
     if first is None:
         return ""

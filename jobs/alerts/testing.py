@@ -38,8 +38,3 @@ def send_test(*, rule: AlertRule, actor: Actor, now: datetime) -> list[Notificat
             now=now,
         )
     return rows
-
-
-def newest_tests(rule: AlertRule, *, limit: int = 3) -> list[Notification]:
-    """Return the newest tests of a rule, for its page."""
-    return list(Notification.objects.filter(rule=rule, alert=None).order_by("-created_at", "-id")[:limit])

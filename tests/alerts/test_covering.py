@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.alerts import rules
+from jobs.alerts import rules, silences
 from jobs.alerts.evaluating import evaluate
 from jobs.audit import Actor
 from jobs.core.words import AlertKind, NotificationKind, NotificationState
@@ -186,3 +186,43 @@ def test_what_was_covered_stays_so_when_the_growth_is_over_and_people_know(growi
 
     assert [kind for kind, _, _ in told("Growing")] == [NotificationKind.FIRED, NotificationKind.RECOVERED]
     assert told("Failing") == [("fired", "email", "silenced")]
+
+
+def dying(minutes: int) -> None:
+    """Let jobs die now and in each of the minutes that come."""
+    group = make_group(first_seen_at=NOW, last_seen_at=NOW)
+    for minute in range(minutes):
+        at = NOW + minute * MINUTE
+        make_copies(make_letter(group=group, died_at=at, state_changed_at=at, death=False), 49)
+
+
+def reminded(name: str) -> list[str]:
+    """Return the states of a rule's reminders."""
+    return [state for kind, _, state in told(name) if kind == NotificationKind.REMINDER]
+
+
+@pytest.mark.parametrize(("by_growing", "state"), [(600, "silenced"), (0, "waiting")])
+def test_an_outage_that_lasts_is_one_reminder_where_the_growth_reminds(
+    growing: Make, by_growing: int, state: str
+) -> None:
+    growing(reminder_seconds=by_growing)
+    failing(reminder_seconds=600)
+    dying(15)
+
+    for minute in range(15):
+        evaluate(now=NOW + minute * MINUTE)
+
+    assert reminded("Failing") == [state]
+    assert reminded("Growing") == ["waiting"] * bool(by_growing)
+
+
+def test_after_a_silence_of_all_an_outage_is_one_mail(growing: Make) -> None:
+    growing(reminder_seconds=86_400)
+    failing(reminder_seconds=86_400)
+    silences.silence(rule=None, until=NOW + 5 * MINUTE, actor=MARA, now=NOW)
+    dying(10)
+
+    for minute in range(10):
+        evaluate(now=NOW + minute * MINUTE)
+
+    assert (reminded("Growing"), reminded("Failing")) == (["waiting"], ["silenced"])

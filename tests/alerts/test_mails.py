@@ -362,3 +362,16 @@ def test_what_waits_elsewhere_is_told_apart_from_what_was_in_question(only_rule:
 
     text = " ".join(Notification.objects.get(kind="recovered").text.split())
     assert "None of them waits any more; 1 dead letter still waits for someone." in text
+
+
+def test_a_mail_that_says_two_things_first_says_them_in_both_parts(only_rule: Make) -> None:
+    """A recovery that tells what could not be told before may itself come late."""
+    only_rule(AlertKind.LETTERS_GROWING, threshold=20, window_minutes=5)
+    row = fire()
+
+    for note in ("That it fired could not be told.", "This comes late."):
+        row.text, row.html = mails.with_lateness(row.text, row.html, note=note)
+
+    words = "This comes late. That it fired could not be told. "
+    assert " ".join(row.text.split()).startswith(words)
+    assert plain(row.html).startswith(words)

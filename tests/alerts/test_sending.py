@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from jobs.alerts import sending, telling, testing
 from jobs.alerts.evaluating import evaluate
@@ -270,7 +271,7 @@ class Hook(HTTPServer):
     """A webhook that answers with ``status`` and keeps what it got."""
 
     def __init__(self) -> None:
-        self.status, self.location = 200, ""
+        self.status, self.location, self.answer = 200, "", b"invalid_payload"
         self.got: list[dict[str, Any]] = []
         super().__init__(("127.0.0.1", 0), HookHandler)
 
@@ -289,7 +290,7 @@ class HookHandler(BaseHTTPRequestHandler):
         if self.server.location:
             self.send_header("Location", self.server.location)
         self.end_headers()
-        self.wfile.write(b"invalid_payload")
+        self.wfile.write(self.server.answer)
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
@@ -368,3 +369,30 @@ def test_a_webhook_that_cannot_be_reached_says_so_without_its_address() -> None:
 def test_only_web_addresses_are_called(url: str) -> None:
     with pytest.raises(WebhookFailed, match="does not begin with https"):
         call(url, {"text": "x"})
+
+
+def test_a_webhook_that_answers_what_no_database_takes_holds_up_nobody(
+    only_rule: Make, mail_server: MailServer, hook: Hook
+) -> None:
+    rule = only_rule(AlertKind.LETTERS_GROWING, threshold=20, webhook_url=hook.url)
+    rows = testing.send_test(rule=rule, actor=MARA, now=NOW)
+    hook.status, hook.answer = 500, b"out\x00of\x1border"
+
+    assert send(NOW) == sending.Sent(sent=1, failed=1)
+
+    row = Notification.objects.get(pk=rows[1].pk)
+    assert row.last_error == "It answered 500 Internal Server Error: out\ufffdof\ufffdorder"
+    assert row.claimed_until is None
+
+
+def test_a_rule_that_is_deleted_while_its_mail_is_claimed_holds_up_nobody(rule: AlertRule) -> None:
+    row = written(rule)
+
+    def deletes_after_the_claim(execute: Any, sql: str, *rest: Any) -> Any:
+        result = execute(sql, *rest)
+        if sql.startswith("UPDATE"):
+            AlertRule.objects.filter(pk=rule.pk).delete()
+        return result
+
+    with connection.execute_wrapper(deletes_after_the_claim):
+        assert sending.claim(row.pk, now=NOW) is None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
+from django.db import connection
 
-from jobs.alerts import letter_stories
+from jobs.alerts import letter_stories, letters
 from jobs.alerts.evaluating import MOST_SUBJECTS, evaluate
 from jobs.core.words import AlertKind, AlertState, SampleLevel
 from jobs.models import Alert, AlertRule, DeadLetter, FailureGroup, Notification, QueueSample
@@ -54,6 +56,25 @@ def test_thousands_of_failures_at_once_are_one_mail_and_hold_up_no_other_rule(on
     assert Notification.objects.filter(rule=rule).count() == 1
     rule.refresh_from_db()
     assert rule.trouble == "1,901 more are not watched: 100 of it are open at most."
+
+
+def test_more_failures_than_a_statement_takes_values_hold_up_no_rule(
+    only_rule: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite takes 32,766 as it is built by default, and fewer here."""
+    monkeypatch.setattr(letters, "MOST_GROUPS", 300)
+    only_rule(AlertKind.GROUP_FAILING, threshold=0, window_minutes=5)
+    fail_apart(600, at=NOW)
+    if connection.vendor == "sqlite":
+        connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 500)
+
+    try:
+        found = letters.failing_groups(window=timedelta(minutes=5), now=NOW)
+    finally:
+        if connection.vendor == "sqlite":
+            connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 250_000)
+
+    assert len(found) == 300
 
 
 def test_a_rule_that_cannot_be_told_of_keeps_no_other_from_firing(
