@@ -18,7 +18,6 @@ from tests.servers import wait_until
 pytestmark = pytest.mark.worker
 
 APPLICATION = "tests.restart_shop"
-WORKERS = 4
 KINDS = ("restarted.plain", "restarted.plain", "restarted.flaky", "restarted.paced")
 
 
@@ -62,29 +61,33 @@ class Traffic:
                 self.sent += self._fleet.send(kind, [(next(numbers),)])
 
 
-def survive_restarts(fleet: JobFleet, *, rounds: int) -> None:
+def survive_restarts(fleet: JobFleet, *, rounds: int, workers: int) -> None:
     """Stop and start all workers a few times under traffic, take stock, let the rest run, take stock again."""
     codes = []
     with Traffic(fleet) as traffic:
         for _ in range(rounds):
-            workers = fleet.start(WORKERS)
+            started = fleet.start(workers)
             enough = fleet.ledger_length() + random.randint(20, 60)
             wait_until(
                 lambda enough=enough: fleet.ledger_length() >= enough, seconds=60, what="jobs that run"
             )
-            codes += fleet.terminate(workers)
+            codes += fleet.terminate(started)
     lines = fleet.ledger()
     ended = Counter(line["number"] for line in lines if line["what"] == "end")
-    started = Counter(line["number"] for line in lines if line["what"] == "start")
+    begun = Counter(line["number"] for line in lines if line["what"] == "start")
 
-    assert codes == [0] * (rounds * WORKERS)
+    assert codes == [0] * (rounds * workers)
     # What ran was let to its end, and ran once.
-    assert started == ended
+    assert begun == ended
     assert set(ended.values()) == {1}, [number for number, times in ended.items() if times > 1]
     assert traffic.sent == len(ended) + fleet.waiting()
 
-    last = fleet.start(WORKERS)
-    wait_until(lambda: _count(fleet, "end") >= traffic.sent, seconds=90, what=f"the rest ({fleet.directory})")
+    last = fleet.start(2)
+    wait_until(
+        lambda: not fleet.waiting() and _count(fleet, "end") >= traffic.sent,
+        seconds=90,
+        what=f"the rest ({fleet.directory})",
+    )
     fleet.terminate(last)
     everything = Counter(line["number"] for line in fleet.ledger() if line["what"] == "end")
 
@@ -99,16 +102,16 @@ def _count(fleet: JobFleet, what: str) -> int:
 
 
 def test_twenty_restarts_under_load_lose_and_repeat_nothing(redis_fleet: JobFleet) -> None:
-    survive_restarts(redis_fleet, rounds=5)
+    survive_restarts(redis_fleet, rounds=5, workers=4)
 
 
 def test_restarts_on_rabbitmq_lose_and_repeat_nothing(rabbit_fleet: JobFleet) -> None:
-    survive_restarts(rabbit_fleet, rounds=2)
+    survive_restarts(rabbit_fleet, rounds=2, workers=2)
 
 
 def test_a_worker_that_is_told_to_stop_lets_its_job_finish_and_leaves_the_rest(redis_fleet: JobFleet) -> None:
     (worker,) = redis_fleet.start(1)
-    redis_fleet.send("restarted.long", [(0, 3.0)])
+    redis_fleet.send("restarted.long", [(0, 1.5)])
     wait_until(redis_fleet.ledger_length, what="the long job to start")
     redis_fleet.send("restarted.plain", ((number,) for number in range(1, 6)))
 

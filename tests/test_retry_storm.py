@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,8 @@ from tests.storm_shop import DOWN, FAILURES
 pytestmark = pytest.mark.worker
 
 JOBS = 1_000
+# Sent beside them, for comparison: their waves are as high above their mean however many they are.
+WITHOUT_JITTER = 250
 # A minute, scaled down; the cap in tests.storm_shop is scaled with it.
 OUTAGE_SECONDS = 8.0
 BIN_SECONDS = 0.1
@@ -27,25 +30,41 @@ BIN_SECONDS = 0.1
 MOST_ABOVE_MEAN = 20
 
 
+@dataclass(frozen=True)
+class Storm:
+    """Every call of the jobs with jitter, of those without, and how many jobs died."""
+
+    with_jitter: list[dict[str, Any]]
+    without_jitter: list[dict[str, Any]]
+    dead: int
+
+
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobFleet]:
-    with job_fleet(tmp_path_factory.mktemp("storm"), 4, application="tests.storm_shop") as started:
-        yield started
+def storm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storm]:
+    with job_fleet(tmp_path_factory.mktemp("storm"), 4, application="tests.storm_shop") as fleet:
+        calls = run_storm(fleet)
+        yield Storm(
+            [call for call in calls if call["number"] < JOBS],
+            [call for call in calls if call["number"] >= JOBS],
+            fleet.dead(),
+        )
 
 
-def run_storm(fleet: JobFleet, task: str) -> list[dict[str, Any]]:
+def run_storm(fleet: JobFleet) -> list[dict[str, Any]]:
     """Send the jobs while the downstream is away, bring it back, and return every call once all succeeded.
 
     It is away for at least ``OUTAGE_SECONDS``, and on a slow machine until each job failed twice.
     """
-    fleet.clear()
+    numbers = range(JOBS + WITHOUT_JITTER)
     with fleet.server.client() as client:
         client.set(DOWN, 1)
         begun = time.monotonic()
-        fleet.send(task, ((number,) for number in range(JOBS)))
+        fleet.send("storm.with_jitter", ((number,) for number in numbers[:JOBS]))
+        fleet.send("storm.without_jitter", ((number,) for number in numbers[JOBS:]))
         wait_until(
             lambda: (
-                int(client.hget(FAILURES, "1") or 0) == JOBS and time.monotonic() - begun >= OUTAGE_SECONDS
+                int(client.hget(FAILURES, "1") or 0) == len(numbers)
+                and time.monotonic() - begun >= OUTAGE_SECONDS
             ),
             seconds=60,
             what="every job to fail twice",
@@ -53,7 +72,7 @@ def run_storm(fleet: JobFleet, task: str) -> list[dict[str, Any]]:
         client.delete(DOWN)
     fleet.wait_until_drained(seconds=60)
     calls = fleet.ledger()
-    assert {call["number"] for call in calls if not call["failed"]} == set(range(JOBS))
+    assert {call["number"] for call in calls if not call["failed"]} == set(numbers)
     return calls
 
 
@@ -83,20 +102,18 @@ def peak_above_mean(moments: list[float]) -> float:
     return max(bins.values()) / (len(moments) / (max(bins) + 1))
 
 
-def test_retries_of_a_thousand_jobs_come_spread(fleet: JobFleet) -> None:
-    calls = run_storm(fleet, "storm.with_jitter")
+def test_retries_of_a_thousand_jobs_come_spread(storm: Storm) -> None:
+    scheduled = retries_on_a_fleet_of_any_speed(storm.with_jitter)
+    arrived = [call["at"] for call in storm.with_jitter if call["retries"]]
 
-    scheduled = retries_on_a_fleet_of_any_speed(calls)
-    arrived = [call["at"] for call in calls if call["retries"]]
     assert len(scheduled) > JOBS * 2
     assert peak_above_mean(scheduled) < MOST_ABOVE_MEAN
     assert peak_above_mean(arrived) < MOST_ABOVE_MEAN
-    assert fleet.dead() == 0
+    assert storm.dead == 0
 
 
-def test_the_same_without_jitter_comes_in_waves(fleet: JobFleet) -> None:
+def test_the_same_without_jitter_comes_in_waves(storm: Storm) -> None:
     """Shows that the test above can fail."""
-    calls = run_storm(fleet, "storm.without_jitter")
+    scheduled = retries_on_a_fleet_of_any_speed(storm.without_jitter)
 
-    scheduled = retries_on_a_fleet_of_any_speed(calls)
     assert peak_above_mean(scheduled) > MOST_ABOVE_MEAN
