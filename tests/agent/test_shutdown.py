@@ -21,8 +21,7 @@ def test_row_42_a_cold_shutdown_captures_what_nothing_brings_back(own_worker: Ca
     early, late = worker.path("early"), worker.path("late")
     lost = worker.send("shop.wait", str(early), "never")
     kept = worker.send("shop.wait_late", str(late), "never")
-    worker.wait_for_line(early)
-    worker.wait_for_line(late)
+    worker.wait_until_it_tells_of(lost, kept)
 
     worker.stop(signal.SIGQUIT)
 

@@ -64,6 +64,7 @@ class QueuePlace:
             concurrency=concurrency,
             program=("celery", "-A", application),
             queue=queues or f"{self.queue},{self.other}",
+            environment={"JOBS_HEARTBEAT_SECONDS": "1"},
         )
         self.workers.append(worker)
         return worker.start()
@@ -100,7 +101,7 @@ class QueuePlace:
 
     def stop(self) -> None:
         for worker in self.workers:
-            worker.stop()
+            worker.kill()
         self._inbox.close()
         self._meter.close()
         self._control.release()

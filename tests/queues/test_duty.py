@@ -18,7 +18,7 @@ from tests.runops_place import RunopsPlace, kill
 from tests.servers import wait_until
 
 MARA = Actor(name="mara")
-MESSAGES = 8_000
+MESSAGES = 4_000
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
