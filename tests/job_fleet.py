@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -144,12 +143,9 @@ class JobFleet:
             client.config_resetstat()
 
     def stop(self) -> None:
+        """Kill the workers: nobody looks at how they end."""
         for worker in self.workers:
-            if worker.process is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.process.pid, signal.SIGTERM)
-        for worker in self.workers:
-            worker.stop()
+            worker.kill()
         self.publisher.close()
         self.server.remove()
 

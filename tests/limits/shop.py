@@ -15,6 +15,7 @@ django.setup()
 
 from jobs import Job  # noqa: E402 - needs Django's settings
 from jobs.agent import attach  # noqa: E402
+from jobs.limits import admission  # noqa: E402
 from tests.job_ledger import ledger_client, write  # noqa: E402
 
 app = Application("limited", broker=os.environ.get("BROKER_URL", "memory://"))
@@ -26,6 +27,8 @@ app.conf.update(
     worker_send_task_events=False,
 )
 attach(app)
+# A fifth of the product's: a job that cannot be let through since the limits are away comes back after so long.
+admission.AWAY_HOLD_SECONDS = (1.0, 3.0)
 
 
 @app.task(base=Job, name="limited.paced", bind=True, rate="100/s", max_attempts=1)
