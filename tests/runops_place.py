@@ -28,7 +28,7 @@ from tests.migrated import migrated_database
 from tests.servers import RedisServer, running
 
 ROOT = Path(__file__).resolve().parent.parent
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 1.0
 
 
 class RunopsPlace:

@@ -197,8 +197,8 @@ def test_a_standby_takes_over_within_a_lease_when_the_holder_is_killed(place: Ru
         lambda: holder() not in {None, held_by}, seconds=LEASE_SECONDS * 3, what="the standby to take over"
     )
 
-    # The lease runs out, and the standby looks three times a lease.
-    assert time.monotonic() - killed_at < LEASE_SECONDS * 1.34 + 1
+    # The lease runs out, and the standby looks three times a lease; the rest is for a busy machine.
+    assert time.monotonic() - killed_at < LEASE_SECONDS * 1.34 + 2
 
 
 def test_sigterm_ends_it_within_five_seconds_and_gives_its_duties_up(sqlite_place: RunopsPlace) -> None:
@@ -232,7 +232,7 @@ def test_a_broker_that_goes_and_comes_back_is_one_line_each_and_loses_nothing(
     place.redis.stop()
     operation = replay_all()
     wait_until(lambda: "operations: waits and tries again" in place.log(), seconds=20, what="the trouble")
-    time.sleep(3)  # long enough for several tries, each of which must stay silent
+    time.sleep(1.5)  # long enough for several tries, each of which must stay silent
 
     place.redis.start()
     wait_until(lambda: place.queue_length() == 50, seconds=20, what="the letters")
