@@ -100,11 +100,10 @@ def between(start: datetime, end: datetime, *, now: datetime) -> Window:
         raise ValueError(f"The range is longer than {MOST.days} days, and older numbers are not kept.")
     length = max(end - start, LEAST).total_seconds()
     step = next((each for each in STEPS if length / each <= MOST_POINTS), STEPS[-1])
-    age = now - start
-    if age > KEPT[RollupLevel.HOUR]:
-        step = 86_400
-    elif age > KEPT[RollupLevel.MINUTE]:
-        step = max(step, 3_600)
+    # Of the first step all must be kept, which begins before the range does.
+    for level, coarser in ((RollupLevel.MINUTE, 3_600), (RollupLevel.HOUR, 86_400)):
+        if now - _floor(start, step) > KEPT[level]:
+            step = max(step, coarser)
     begin = _floor(start, step)
     last = _floor(max(end, begin + LEAST) + timedelta(seconds=step) - timedelta(microseconds=1), step)
     return Window(begin, last, step)
