@@ -45,15 +45,21 @@ def render_page(
 
 
 def render_polled(
-    request: HttpRequest, page: str, partial: str, read: Callable[[], dict[str, Any]]
+    request: HttpRequest,
+    page: str,
+    partial: str,
+    read: Callable[[], dict[str, Any]],
+    *,
+    seconds: float = POLL_SECONDS,
 ) -> HttpResponse:
-    """Render ``page`` as it is now; of polls, tabs of the same login and address are told the same within seconds.
+    """Render ``page`` as it is now; of polls, tabs of the same login and address are told the same for ``seconds``.
 
-    ``read`` returns the context, and is not called where the answer to a poll is known.
+    These are fewer than a tab waits between two polls. ``read`` returns the context, and is not called where the
+    answer to a poll is known.
     """
     if not wants_partial(request):
         return render_page(request, page, partial, read())
     key = ("poll", request.user.pk, request.session.session_key, request.get_full_path())
-    response = HttpResponse(recent(key, POLL_SECONDS, lambda: render(request, partial, read()).content))
+    response = HttpResponse(recent(key, seconds, lambda: render(request, partial, read()).content))
     patch_vary_headers(response, (*_VARY, "Cookie"))
     return response

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.http import HttpRequest, HttpResponse
 
 from console.chart_parts import Marker
-from console.htmx import render_page, wants_partial
+from console.htmx import render_polled, wants_partial
 from console.windows import PageWindow
 from jobs.metrics.deploys import deploys_in
+
+Page = TypeVar("Page")
 
 NAME_LIMIT = 255
 # Who looks at days does not watch each second, and their numbers take longer to add up.
@@ -33,11 +35,11 @@ def poll_seconds(page_window: PageWindow) -> int:
 def render(
     request: HttpRequest,
     folder: str,
-    page: Any,
+    read: Callable[[], Page],
     *,
     here: str,
     page_window: PageWindow,
-    draw: Callable[[Sequence[Marker]], Sequence[Any]],
+    draw: Callable[[Page, Sequence[Marker]], Sequence[Any]],
     now: datetime,
 ) -> HttpResponse:
     """Answer with the page of the templates in ``folder``, with its figures alone, or with its charts alone.
@@ -45,16 +47,21 @@ def render(
     ``here`` is its address; ``draw`` makes the charts with the marks of their window, where they are asked for.
     """
     is_charts = request.GET.get("part") == CHARTS
-    context: dict[str, Any] = {
-        "page": page,
-        "page_window": page_window,
-        "live_url": here,
-        "charts_url": f"{here}&part={CHARTS}",
-        "every": poll_seconds(page_window),
-        "now": now,
-    }
-    if is_charts or not wants_partial(request):
-        marks = [Marker(each.at, f"deploy {each.name}") for each in deploys_in(page_window.window)]
-        context["charts"] = draw(marks)
+
+    def context() -> dict[str, Any]:
+        page = read()
+        found: dict[str, Any] = {
+            "page": page,
+            "page_window": page_window,
+            "live_url": here,
+            "charts_url": f"{here}&part={CHARTS}",
+            "every": poll_seconds(page_window),
+            "now": now,
+        }
+        if is_charts or not wants_partial(request):
+            marks = [Marker(each.at, f"deploy {each.name}") for each in deploys_in(page_window.window)]
+            found["charts"] = draw(page, marks)
+        return found
+
     partial = "console/queues/_charts.html" if is_charts else f"console/{folder}/_answer.html"
-    return render_page(request, f"console/{folder}/page.html", partial, context)
+    return render_polled(request, f"console/{folder}/page.html", partial, context)

@@ -45,14 +45,13 @@ def queue_page(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     name = name_of(request)
     page_window = windows.of(request, now=now)
-    page = find(name, page_window, now=now)
     return render(
         request,
         "queues",
-        page,
+        lambda: find(name, page_window, now=now),
         here=addresses.queue_page(name, window_query=page_window.query),
         page_window=page_window,
-        draw=lambda marks: presenter.charts(page, page_window, markers=marks, now=now),
+        draw=lambda page, marks: presenter.charts(page, page_window, markers=marks, now=now),
         now=now,
     )
 

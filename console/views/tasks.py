@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
@@ -11,6 +13,7 @@ from console.permissions import requires
 from console.presenters import task_page as presenter
 from console.presenters.plain import visible
 from console.views.numbers import name_of, render
+from console.windows import PageWindow
 
 
 @require_GET
@@ -20,18 +23,22 @@ def task_page(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     name = name_of(request)
     page_window = windows.of(request, now=now)
+    return render(
+        request,
+        "tasks",
+        lambda: _find(name, page_window, now=now),
+        here=addresses.task_page(name, window_query=page_window.query),
+        page_window=page_window,
+        draw=lambda page, marks: presenter.charts(page, page_window, markers=marks, now=now),
+        now=now,
+    )
+
+
+def _find(name: str, page_window: PageWindow, *, now: datetime) -> presenter.TaskPage:
     page = presenter.read(name, page_window, now=now) if name else None
     if page is None:
         raise Http404(
             f"No task of the name {visible(name[:80], keep='')} is known: no worker knows it, none of its jobs ran "
             "in this time, and it has no dead letter."
         )
-    return render(
-        request,
-        "tasks",
-        page,
-        here=addresses.task_page(name, window_query=page_window.query),
-        page_window=page_window,
-        draw=lambda marks: presenter.charts(page, page_window, markers=marks, now=now),
-        now=now,
-    )
+    return page

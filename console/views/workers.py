@@ -9,12 +9,15 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.htmx import render_page, render_polled
+from console.htmx import render_polled
 from console.permissions import requires
 from console.presenters import worker_list as list_presenter
 from console.presenters import worker_page as presenter
 from console.presenters.plain import visible
 from console.views.numbers import name_of
+
+# The page of a worker asks each 2 s.
+_SHARED_SECONDS = 1.5
 
 
 @require_GET
@@ -34,12 +37,17 @@ def worker_list(request: HttpRequest) -> HttpResponse:
 def worker_page(request: HttpRequest) -> HttpResponse:
     """Show one worker, ``?name=``: what it runs, what it knows; polled."""
     now = timezone.now()
-    context: dict[str, Any] = {
-        "page": find(name_of(request), now=now),
-        "live_url": request.get_full_path(),
-        "now": now,
-    }
-    return render_page(request, "console/workers/page.html", "console/workers/_page.html", context)
+
+    def read() -> dict[str, Any]:
+        return {"page": find(name_of(request), now=now), "live_url": request.get_full_path(), "now": now}
+
+    return render_polled(
+        request,
+        "console/workers/page.html",
+        "console/workers/_page.html",
+        read,
+        seconds=_SHARED_SECONDS,
+    )
 
 
 def find(hostname: str, *, now: datetime) -> presenter.WorkerPage:
