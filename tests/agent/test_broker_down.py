@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,23 @@ def own_redis() -> Iterator[RedisServer]:
     server = RedisServer().start()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def workers(own_redis: RedisServer, tmp_path: Path) -> Iterator[list[Worker]]:
+    """A worker of each pool, each on a database of its own of the one broker."""
+    made = [
+        Worker(
+            pool=pool, broker_url=f"redis://127.0.0.1:{own_redis.port}/{number}", directory=tmp_path / pool
+        )
+        for number, pool in enumerate(POOLS)
+    ]
+    try:
+        with ThreadPoolExecutor(len(made)) as threads:
+            yield list(threads.map(Worker.start, made))
+    finally:
+        for worker in made:
+            worker.kill()
 
 
 def spooled(worker: Worker) -> list[dict[str, object]]:
@@ -38,56 +56,62 @@ def accept_records(worker: Worker) -> None:
         client.delete("jobs.dead")
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_death_while_the_broker_is_down_is_not_lost(
-    own_worker: Callable[..., Worker], own_redis: RedisServer, pool: str
-) -> None:
-    worker = own_worker(pool, broker_url=own_redis.url).start()
-    started, go = worker.path("started"), worker.path("go")
-    sent = worker.send("shop.wait_and_fail", str(started), str(go))
-    worker.wait_for_line(started)
+def test_a_death_while_the_broker_is_down_is_not_lost(workers: list[Worker], own_redis: RedisServer) -> None:
+    go = workers[0].path("go")
+    jobs = []
+    for worker in workers:
+        started = worker.path("started")
+        jobs.append(worker.send("shop.wait_and_fail", str(started), str(go)))
+        worker.wait_for_line(started)
 
     own_redis.stop()
     go.write_text("")
-    # Celery's prefork parent does not look at what its children finished before it has reconnected.
-    wait_until(
-        lambda: b"no such order" in worker.log.read_bytes(), seconds=20, what=f"the death ({worker.log})"
-    )
-    if pool != "prefork":
-        wait_until(lambda: spooled(worker), seconds=20, what=f"the spool ({worker.log})")
+    for worker in workers:
+        # Celery's prefork parent does not look at what its children finished before it has reconnected.
+        wait_until(
+            lambda log=worker.log: b"no such order" in log.read_bytes(), what=f"the death ({worker.log})"
+        )
+        if worker.pool != "prefork":
+            wait_until(lambda worker=worker: spooled(worker), what=f"the spool ({worker.log})")
     own_redis.start()
-    if pool == "solo":
-        # Its acknowledgement waits for the loop that the job stops: the job comes back and dies again.
-        wait_until(lambda: worker.records_of(sent.task_id), seconds=40, what=f"the record ({worker.log})")
-        worker.restore_unacknowledged()
 
-    record = worker.record_of(sent, seconds=40)
-    assert (record.kind, record.reason) == ("death", "failed")
-    assert record.message is not None
-    assert record.message.body == sent.body
-    assert record.error is not None
-    assert record.error.message == "no such order"
-    assert spooled(worker) == []
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_what_the_broker_refuses_is_spooled_and_sent_once(
-    own_worker: Callable[..., Worker], pool: str
-) -> None:
-    worker = own_worker(pool).start()
-    refuse_records(worker)
-    jobs = [worker.send("shop.fail_late", number) for number in range(3)]
-    jobs.append(worker.send("nosuch.task"))
-    wait_until(lambda: len(spooled(worker)) == 4, seconds=20, what=f"the spool ({worker.log})")
-    wait_until(worker.is_drained, seconds=20)
-
-    accept_records(worker)
-
-    for sent in jobs:
-        record = worker.record_of(sent, seconds=20)
+    for worker, sent in zip(workers, jobs, strict=True):
+        if worker.pool == "solo":
+            # Its acknowledgement waits for the loop that the job stops: the job comes back and dies again.
+            wait_until(
+                lambda worker=worker, sent=sent: worker.records_of(sent.task_id),
+                seconds=40,
+                what=f"the record ({worker.log})",
+            )
+            worker.restore_unacknowledged()
+        record = worker.record_of(sent, seconds=40)
+        assert (record.kind, record.reason) == ("death", "failed"), worker.log
         assert record.message is not None
         assert record.message.body == sent.body
-    assert spooled(worker) == []
+        assert record.error is not None
+        assert record.error.message == "no such order"
+        assert spooled(worker) == [], worker.log
+
+
+def test_what_the_broker_refuses_is_spooled_and_sent_once(workers: list[Worker]) -> None:
+    jobs = {}
+    for worker in workers:
+        refuse_records(worker)
+        jobs[worker.pool] = [worker.send("shop.fail_late", number) for number in range(3)]
+        jobs[worker.pool].append(worker.send("nosuch.task"))
+    for worker in workers:
+        wait_until(lambda worker=worker: len(spooled(worker)) == 4, what=f"the spool ({worker.log})")
+        wait_until(worker.is_drained, what=f"the queue to be drained ({worker.log})")
+
+    for worker in workers:
+        accept_records(worker)
+
+    for worker in workers:
+        for sent in jobs[worker.pool]:
+            record = worker.record_of(sent)
+            assert record.message is not None
+            assert record.message.body == sent.body
+        assert spooled(worker) == [], worker.log
 
 
 def test_row_48_a_retry_that_cannot_be_sent_is_a_death(
