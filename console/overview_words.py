@@ -75,6 +75,8 @@ def sentence(overview: Overview, *, now: datetime) -> str:
         parts.append(f"{_count(len(overview.lost), 'worker is', 'workers are')} lost.")
     if overview.outbox.stuck:
         parts.append(f"{_count(overview.outbox.stuck, 'message is', 'messages are')} stuck in the outbox.")
+    if overview.remark:
+        parts.append(f"{visible(overview.remark, keep='')}.")
     if running:
         parts.append(f"{running} operation{'s are' if running > 1 else ' is'} not finished.")
     return " ".join(parts)

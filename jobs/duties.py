@@ -82,10 +82,7 @@ def runs_duty() -> Round:
     def collect(lease: HeldLease) -> float:
         nonlocal looked_at, settled_at
         collector.collect(wait_seconds=COLLECT_WAIT_SECONDS, now=timezone.now())
-        # Compared with what the row says: a trouble of the duty itself takes the place of this one, and of
-        # what was told before an outage nobody else knows.
-        if collector.trouble != lease.trouble:
-            lease.tell_trouble(collector.trouble)
+        lease.tell_remark(collector.trouble)
         now = timezone.now()
         if time.monotonic() - looked_at >= LOST_EVERY_SECONDS and collector.has_heard_all(now=now):
             looked_at = time.monotonic()

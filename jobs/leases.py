@@ -20,6 +20,8 @@ from jobs.errors import LeaseLost
 from jobs.models import Lease
 
 TROUBLE_LENGTH = 500
+# Begins what stands in the place of a trouble and keeps nobody from the duty.
+REMARK = "Remark: "
 
 
 class HeldLease:
@@ -66,6 +68,15 @@ class HeldLease:
         text = clean_line(trouble, limit=TROUBLE_LENGTH)
         self._mine().update(trouble=text, trouble_since=Now() if text else None)
         self.trouble = trouble
+
+    def tell_remark(self, remark: str) -> None:
+        """Write down for the pages what should be known of the duty although it is done; "" when nothing is.
+
+        Writes only what the row does not say. A trouble of the duty takes its place, and it that of a trouble.
+        """
+        told = f"{REMARK}{remark}" if remark else ""
+        if told != self.trouble:
+            self.tell_trouble(told)
 
     def _mine(self) -> QuerySet[Lease]:
         return Lease.objects.filter(duty=self.duty, holder=self.holder, token=self.token)
@@ -117,9 +128,15 @@ def undone(duties: Sequence[str]) -> list[Undone]:
         row = rows.get(duty)
         if duty not in held:
             found.append(Undone(duty, "", row.renewed_at if row is not None else None))
-        elif row is not None and row.trouble:
+        elif row is not None and row.trouble and not row.trouble.startswith(REMARK):
             found.append(Undone(duty, row.trouble, row.trouble_since))
     return found
+
+
+def remark_of(duty: str) -> str:
+    """Return what should be known of a duty although it is done, "" when nothing is. One query."""
+    told = Lease.objects.filter(duty=duty, expires_at__gt=Now(), trouble__startswith=REMARK)
+    return (told.values_list("trouble", flat=True).first() or "").removeprefix(REMARK)
 
 
 def _from_now(seconds: float) -> Combinable:

@@ -62,10 +62,12 @@ class OpenOperation:
 class Overview:
     """What needs attention and how many dead letters there are; ``deaths`` are the last hour's, in buckets.
 
-    ``groups``, ``queues`` and ``boots`` are all of them, as they are now.
+    ``groups``, ``queues`` and ``boots`` are all of them, as they are now. ``remark`` is a sentence without its
+    end about what workers told and could not be counted, "" when all could.
     """
 
     undone: list[leases.Undone]
+    remark: str
     alerts: list[OpenAlert]
     groups: list[FailingGroup]
     operations: list[OpenOperation]
@@ -152,6 +154,7 @@ def overview(*, now: datetime) -> Overview:
     relays = [relay_duty_name(using) for using in conf.current().outbox_databases]
     return Overview(
         undone=leases.undone([*_DUTIES, *relays]),
+        remark=leases.remark_of("runs"),
         alerts=firing,
         groups=_failing_groups(now=now),
         operations=_open_operations(now=now),

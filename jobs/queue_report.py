@@ -182,6 +182,8 @@ def _unknown(found: list[QueueNow], *, queue: str, is_heard_of: bool, now: datet
         f"{_DUTY_WORDS[each.duty].capitalize()}: {'it is blocked' if each.trouble else 'no runops carries it out'}."
         for each in leases.undone(_DUTIES)
     ]
+    if remark := leases.remark_of("runs"):
+        unknown.append(f"{remark}.")
     if queue and not is_heard_of:
         unknown.append(f"No queue of the name {queue} was measured, and no worker took a job from one.")
     if not found:

@@ -15,6 +15,7 @@ import pytest
 import time_machine
 from django.core.management import call_command
 
+from jobs import leases
 from jobs.core.words import AlertKind, AlertState
 from jobs.models import Alert, AlertRule, Lease, QueuePause
 from tests.factories import NOW, make_letter
@@ -164,6 +165,18 @@ def test_old_numbers_are_not_told_as_if_they_were_new(watched):
     assert found["queues"][0]["depth"] is None
     assert "Queues were last measured at 2026-11-12 03:12:00 UTC." in found["unknown"]
     assert "No worker has reported since 2026-11-12 03:12 UTC." in found["unknown"]
+
+
+def test_what_workers_told_and_could_not_be_counted_is_said_and_not_that_nothing_is_collected(watched):
+    Lease.objects.filter(duty="runs").update(
+        trouble=f"{leases.REMARK}3 batches on jobs.runs could not be read"
+    )
+
+    status, found = ask_json()
+
+    assert status == 2
+    assert found["unknown"] == ["3 batches on jobs.runs could not be read."]
+    assert (found["collector_lag_seconds"], found["reasons"]) == (0, [])
 
 
 def test_what_is_wrong_goes_before_what_is_not_known(watched):

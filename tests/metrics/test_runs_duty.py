@@ -83,9 +83,13 @@ def test_what_cannot_be_read_is_told_on_the_lease(broker: RedisServer, lease: He
 
     collect(lease)
 
-    row = Lease.objects.get(duty="runs")
-    assert row.trouble.startswith("1 batch on jobs.runs could not be read or counted: ")
+    assert leases.remark_of("runs").startswith("1 batch on jobs.runs could not be read or counted: ")
     assert Run.objects.count() == 1
+    # The others are counted: nothing keeps the duty from being done, and no lag is to be told.
+    assert leases.undone(["runs"]) == []
+    since = Lease.objects.get(duty="runs").trouble_since
+    collect(lease)
+    assert Lease.objects.get(duty="runs").trouble_since == since
 
 
 def test_what_could_not_be_read_is_taken_back_after_an_outage_of_the_database(
@@ -94,11 +98,11 @@ def test_what_could_not_be_read_is_taken_back_after_an_outage_of_the_database(
     """The duty begins anew after an error, and nothing could be written while the database was away."""
     send(broker.url, b"garbage")
     duties.runs_duty()(lease)
-    assert Lease.objects.get(duty="runs").trouble != ""
+    assert leases.remark_of("runs") != ""
 
     duties.runs_duty()(lease)
 
-    assert Lease.objects.get(duty="runs").trouble == ""
+    assert leases.remark_of("runs") == Lease.objects.get(duty="runs").trouble == ""
 
 
 def test_what_cannot_be_read_is_told_again_when_another_trouble_is_over(
@@ -107,13 +111,15 @@ def test_what_cannot_be_read_is_told_again_when_another_trouble_is_over(
     send(broker.url, b"garbage")
     collect = duties.runs_duty()
     collect(lease)
-    told = Lease.objects.get(duty="runs").trouble
+    told = leases.remark_of("runs")
+    lease.tell_trouble("BrokerUnavailable: it does not answer")
+    assert [each.duty for each in leases.undone(["runs"])] == ["runs"]
 
-    # As runops does, which knows of no other trouble.
+    # As runops does when a round has worked.
     lease.tell_trouble("")
     collect(lease)
 
-    assert Lease.objects.get(duty="runs").trouble == told
+    assert leases.remark_of("runs") == told != ""
 
 
 def test_a_silent_worker_is_given_up_once_all_was_heard(

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import time_machine
 
+from jobs import leases
 from jobs import overview as figures
 from jobs.core.words import GroupState, ItemState, LetterState, OperationState
 from jobs.models import Lease
@@ -54,6 +55,17 @@ def test_an_empty_store_says_that_nothing_is_dead():
     text = tags(client.get("/")).text
     assert "No alert is firing, nothing that is new or came back has failed in the last 15 minutes" in text
     assert "and runops does its work." in text
+
+
+def test_what_workers_told_and_could_not_be_counted_is_said_although_runops_does_its_work():
+    Lease.objects.filter(duty="runs").update(
+        trouble=f"{leases.REMARK}3 batches on jobs.runs could not be read or counted: <b>", trouble_since=NOW
+    )
+
+    client = viewer()
+
+    assert sentence(client).endswith("3 batches on jobs.runs could not be read or counted: &lt;b&gt;.")
+    assert "and runops does its work." in tags(client.get("/")).text
 
 
 def test_a_broker_that_is_away_is_told_before_everything_else():
