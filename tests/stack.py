@@ -64,7 +64,11 @@ class Stack:
         self.parts.callback(self.broker.remove)
         self.broker.start()
         migrated_database(self.directory / "console.sqlite3")
-        self.run("worker", "-m", "celery", "-A", "tests.journeys.shop", "worker", "-c", "2", "-l", "INFO")
+        self.run(
+            *("worker", "-m", "celery", "-A", "tests.journeys.shop", "worker", "-c", "2", "-l", "INFO"),
+            # There is no other worker to wait for.
+            *("--without-mingle", "--without-gossip"),
+        )
         self.run("runops", "manage.py", "runops")
         self.run(
             *("web", "-m", "gunicorn", "console.wsgi", "--bind", f"127.0.0.1:{self.port}"),
