@@ -83,11 +83,13 @@ class _KeptBack:
         return f"Not sent: silenced until {self.silenced_until:%Y-%m-%d %H:%M} UTC."
 
     def covered_by(self, rule: AlertRule, *, is_reminder: bool) -> Alert | None:
-        """Return the alert that tells of what a rule fires for; of a reminder one that reminds too."""
+        """Return the alert that tells of what a rule fires for; of a reminder one that reminds of it too."""
         if self.silenced_until is not None:
             return None
-        growing = [each for each in self.growing if each.rule.reminder_seconds or not is_reminder]
-        return covering.find(rule, growing)
+        reminding = [
+            each for each in self.growing if each.rule.reminder_seconds and each.recovering_since is None
+        ]
+        return covering.find(rule, reminding if is_reminder else self.growing)
 
 
 @dataclass(frozen=True, slots=True)

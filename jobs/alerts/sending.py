@@ -65,11 +65,18 @@ def mail_is_set() -> bool:
 def send_due(
     *, uniform: Callable[[float, float], float], clock: Callable[[], datetime], check: Callable[[], None]
 ) -> Sent:
-    """Send what is due, oldest first, at most MOST_AT_ONCE; ``check`` raises when somebody else does it now."""
+    """Send what is due, at most MOST_AT_ONCE; ``check`` raises when somebody else does it now.
+
+    Each time the one that was tried least, the oldest of these: what has just been written waits for one call of
+    a webhook that hangs, and not for all of them.
+    """
     sent = failed = gave_up = 0
-    now = clock()
-    due = Notification.objects.filter(_free(now), _due(now), state=NotificationState.WAITING)
-    for pk in list(due.order_by("due_at", "pk").values_list("pk", flat=True)[:MOST_AT_ONCE]):
+    for _ in range(MOST_AT_ONCE):
+        now = clock()
+        due = Notification.objects.filter(_free(now), _due(now), state=NotificationState.WAITING)
+        pk = due.order_by("attempts", "due_at", "pk").values_list("pk", flat=True).first()
+        if pk is None:
+            break
         check()
         row = claim(pk, now=clock())
         if row is None:

@@ -216,6 +216,17 @@ def test_an_outage_that_lasts_is_one_reminder_where_the_growth_reminds(
     assert reminded("Growing") == ["waiting"] * bool(by_growing)
 
 
+def test_what_outlasts_the_growth_is_reminded_of_by_itself(growing: Make) -> None:
+    growing(window_minutes=1, recovery_hold_seconds=3_600, reminder_seconds=600)
+    failing(reminder_seconds=600)
+    dying(8)
+
+    for minute in range(12):
+        evaluate(now=NOW + minute * MINUTE)
+
+    assert (reminded("Growing"), reminded("Failing")) == ([], ["waiting"])
+
+
 def test_after_a_silence_of_all_an_outage_is_one_mail(growing: Make) -> None:
     growing(reminder_seconds=86_400)
     failing(reminder_seconds=86_400)

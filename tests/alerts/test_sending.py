@@ -248,6 +248,29 @@ def test_who_no_longer_holds_the_duty_sends_nothing_more(rule: AlertRule, mail_s
     assert mail_server.received == []
 
 
+def test_a_new_mail_waits_for_one_webhook_that_hangs_and_not_for_all(
+    only_rule: Make, mail_server: MailServer, hook: Hook
+) -> None:
+    """A chat that is away takes each call's whole time, and every rule may have one."""
+    hook.status = 500
+    for _ in range(3):
+        rule = only_rule(AlertKind.LETTERS_GROWING, threshold=20, webhook_url=hook.url)
+        testing.send_test(rule=rule, actor=MARA, now=NOW - SECOND)
+    Notification.objects.filter(channel="email").delete()
+    Notification.objects.update(attempts=3)
+    called = []
+
+    def calls_so_far() -> None:
+        if not called:
+            testing.send_test(rule=only_rule(AlertKind.LETTERS_GROWING), actor=MARA, now=NOW)
+        called.append((len(hook.got), len(mail_server.received)))
+
+    sent = send_due(uniform=lambda *_: 1.0, clock=lambda: NOW, check=calls_so_far)
+
+    assert sent == sending.Sent(sent=1, failed=3)
+    assert called == [(0, 0), (1, 0), (1, 1), (2, 1)]
+
+
 def test_a_second_test_waits_for_the_first(rule: AlertRule) -> None:
     testing.send_test(rule=rule, actor=MARA, now=NOW)
 
