@@ -94,7 +94,7 @@ class _KeptBack:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """When the newest alert of a subject was resolved, and when the newest one fired."""
+    """When the newest alert of a subject was resolved, and when the newest one that recovered had fired."""
 
     resolved_at: datetime
     fired_at: datetime | None
@@ -178,7 +178,10 @@ def _ended(rules: Sequence[AlertRule], *, now: datetime) -> dict[int, dict[str, 
         )
         .order_by()
         .values_list("rule_id", "subject")
-        .annotate(resolved=Max("resolved_at"), fired=Max("fired_at"))
+        # Where people changed or disabled the rule nothing recovered, and what comes now is another matter.
+        .annotate(
+            resolved=Max("resolved_at"), fired=Max("fired_at", filter=Q(recovering_since__isnull=False))
+        )
     )
     ended: dict[int, dict[str, _Ended]] = defaultdict(dict)
     for rule, subject, resolved_at, fired_at in found:

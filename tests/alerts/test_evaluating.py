@@ -279,6 +279,21 @@ def test_what_begins_right_after_another_is_collected_though_that_is_over(only_r
     assert [row.created_at - NOW for row in fired] == [0 * MINUTE, 5 * MINUTE]
 
 
+def test_a_rule_that_watches_something_else_now_collects_nothing_for_what_it_told_before(
+    only_rule: Make,
+) -> None:
+    rule = only_rule(AlertKind.NO_CONSUMER, cool_down_seconds=600, queue="low")
+    for second in (0, 5):
+        sample("low", at=NOW + second * SECOND, ready=1)
+        sample("critical", at=NOW + second * SECOND, ready=1)
+    evaluate(now=NOW)
+
+    rules.change(rule=rule, values={"queue": "critical"}, actor=MARA, now=NOW + SECOND)
+    evaluate(now=NOW + 5 * SECOND)
+
+    assert Notification.objects.filter(kind="fired").count() == 2
+
+
 def test_a_group_that_fails_is_not_told_of_beside_letters_that_grow(only_rule: Make) -> None:
     growing = only_rule(AlertKind.LETTERS_GROWING, threshold=20, window_minutes=5)
     AlertRule.objects.create(name="Failing", kind=AlertKind.GROUP_FAILING, threshold=10, window_minutes=30)
