@@ -20,6 +20,8 @@ from jobs.models import Alert, AlertRule, DeadLetter, Operation, Rollup
 HOUR = timedelta(hours=1)
 # Around the beginning of an hour: a worker that was just restarted leaves a minute out.
 RECORDED_WITHIN = timedelta(minutes=5)
+# Each is read for the table, which shows few of them.
+_MOST_GROUPS = 200
 GROUP_WORDS = {state: state.value.capitalize() for state in GroupState}
 
 
@@ -201,7 +203,7 @@ def _next(rule: AlertRule) -> str:
 def _rows(span: Span, *, now: datetime) -> list[search.GroupRow]:
     states = ",".join(letters.DIED)
     found = core_query.parse(span.query(states), now=now)
-    return search.groups(found, spark_buckets=0)
+    return search.groups(found, spark_buckets=0, limit=_MOST_GROUPS)
 
 
 def _name(row: search.GroupRow) -> tuple[str, str, str]:
@@ -222,7 +224,7 @@ def firing_table(span: Span, *, now: datetime) -> Table | None:
         error, rest, where = _name(row)
         shown.append(Row(error, rest, where, (GROUP_WORDS[GroupState(row.group.state)], f"{row.letters:,}")))
     if others := rows[MOST_ROWS:]:
-        shown.append(Row("", _others(others), "", ("", f"{sum(row.letters for row in others):,}")))
+        shown.append(Row("", _others(others), "", ("", f"{_died_of_others(rows, span):,}")))
     return Table(("Group", "State", "Died"), tuple(shown), words=(1,), strong=2)
 
 
@@ -237,12 +239,20 @@ def _recovered_table(span: Span, *, now: datetime) -> Table | None:
         shown.append(Row(error, rest, where, (f"{row.letters:,}", last)))
     if others := rows[MOST_ROWS:]:
         last = alert_words.clock(max(row.last_died_at for row in others), now=now)
-        shown.append(Row("", _others(others), "", (f"{sum(row.letters for row in others):,}", last)))
+        shown.append(Row("", _others(others), "", (f"{_died_of_others(rows, span):,}", last)))
     return Table(("Group", "Died", "Last"), tuple(shown))
 
 
-def _others(rows: list[search.GroupRow]) -> str:
-    return alert_words.counted(len(rows), "other group")
+def _others(others: list[search.GroupRow]) -> str:
+    words = alert_words.counted(len(others), "other group")
+    return words if len(others) + MOST_ROWS < _MOST_GROUPS else f"at least {words}"
+
+
+def _died_of_others(rows: list[search.GroupRow], span: Span) -> int:
+    """Count what died of the groups that are not shown; those that were not read are among them."""
+    if len(rows) < _MOST_GROUPS:
+        return sum(row.letters for row in rows[MOST_ROWS:])
+    return max(0, span.died.count() - sum(row.letters for row in rows[:MOST_ROWS]))
 
 
 def _who_works(span: Span, *, now: datetime) -> str:

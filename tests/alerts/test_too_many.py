@@ -58,6 +58,17 @@ def test_thousands_of_failures_at_once_are_one_mail_and_hold_up_no_other_rule(on
     assert rule.trouble == "1,901 more are not watched: 100 of it are open at most."
 
 
+def test_what_died_of_more_groups_than_are_read_is_counted_all_the_same(only_rule: Make) -> None:
+    only_rule(AlertKind.LETTERS_GROWING, threshold=0, window_minutes=5)
+    fail_apart(249, at=NOW)
+
+    evaluate(now=NOW)
+
+    text = Notification.objects.get().text
+    assert "250 jobs died" in text
+    assert "- at least 195 other groups: died 245" in text
+
+
 def test_more_failures_than_a_statement_takes_values_hold_up_no_rule(
     only_rule: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
