@@ -217,6 +217,9 @@ def test_what_a_worker_dropped_while_the_console_was_away_is_counted_and_shown_a
     worker.environment |= {"JOBS_RUNS_CAP": "10", "JOBS_HEARTBEAT_SECONDS": "1"}
     worker.start()
     with place.redis.client() as client:
+        wait_until(lambda: client.llen(RUNS_QUEUE), seconds=60, what="the first batch")
+        # As often as it takes to fill the queue; one that is delivered again is counted once.
+        client.lpush(RUNS_QUEUE, *client.lrange(RUNS_QUEUE, -1, -1) * 9)
         wait_until(
             lambda: b"nobody reads them" in worker.log.read_bytes(),
             seconds=60,
@@ -244,11 +247,11 @@ def test_a_worker_that_is_killed_takes_the_counts_of_its_last_second_and_nothing
 ) -> None:
     """Its jobs are acknowledged late: those it had not ended run again, and are counted when they end."""
     place.start_runops()
-    publish(place, 2_000)
+    publish(place, 1_200)
     for worker in workers:
         worker.start()
     killed = []
-    for share in (400, 1_000):
+    for share in (250, 600):
         wait_until(lambda at=share: ran(place, tmp_path) >= at, seconds=120, what=f"{share} jobs")
         wait_until(
             lambda: WorkerBoot.objects.filter(goodbye_at=None).count() == len(killed) + 2,
@@ -260,7 +263,7 @@ def test_a_worker_that_is_killed_takes_the_counts_of_its_last_second_and_nothing
         workers[0].stop(signal.SIGKILL)
         workers[0].restore_unacknowledged()
         workers[0].start()
-    wait_until(lambda: ran(place, tmp_path) >= 2_300 and no_job_waits(place), seconds=120, what="all jobs")
+    wait_until(lambda: ran(place, tmp_path) >= 1_380 and no_job_waits(place), seconds=120, what="all jobs")
     for worker in workers:
         worker.stop()
     wait_until(lambda: is_quiet(place), seconds=60, what="all batches to be counted")
