@@ -31,7 +31,7 @@ LONG_FILES = [
     "test_runops.py", "test_restarts.py", "test_up_running.py", "preflight/test_command.py", "idempotency/test_workers.py",
     "idempotency/test_chaos.py", "agent/test_broker_down.py", "agent/test_broker_restart.py", "test_retry_storm.py",
     "base/test_retries.py", "limits/test_fleet.py", "agent/test_other_brokers.py",
-    "web/test_live_browser.py", "test_demo.py", "preflight/test_rabbit.py", "journeys/test_outbox.py",
+    "web/test_live_browser.py", "test_demo.py", "preflight/test_rabbit.py",
     "journeys/test_journeys.py", "agent/test_comebacks.py", "test_chaos.py", "testing/test_plugin.py",
     "agent/test_messages.py", "base/test_enqueueing.py", "base/test_running.py", "agent/test_endings.py",
     "web/test_alerts_browser.py", "web/test_overview_browser.py", "web/test_jobs_browser.py",
