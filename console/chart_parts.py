@@ -230,6 +230,8 @@ def gap_traces(
                     "textfont": {"size": 11, "color": "@ink-3"},
                     "hoverinfo": "skip",
                     "yaxis": axis,
+                    # For charts.js, which leaves these words out where there is no room.
+                    "meta": "last gap" if end == len(known) else "gap",
                 }
             )
         traces.insert(0, trace)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 
+from console import windows
 from console.chart_parts import Marker
 from console.htmx import render_polled, wants_partial
 from console.windows import PageWindow
 from jobs.metrics.deploys import deploys_in
-
-Page = TypeVar("Page")
 
 NAME_LIMIT = 255
 # Who looks at days does not watch each second, and their numbers take longer to add up.
@@ -35,21 +34,22 @@ def poll_seconds(page_window: PageWindow) -> int:
 def render(
     request: HttpRequest,
     folder: str,
-    read: Callable[[], Page],
     *,
-    here: str,
-    page_window: PageWindow,
-    draw: Callable[[Page, Sequence[Marker]], Sequence[Any]],
-    now: datetime,
+    find: Callable[..., Any],
+    charts: Callable[..., Sequence[Any]],
+    address: Callable[..., str],
 ) -> HttpResponse:
-    """Answer with the page of the templates in ``folder``, with its figures alone, or with its charts alone.
+    """Answer with the page ``?name=`` of the templates in ``folder``, with its figures alone, or its charts alone.
 
-    ``here`` is its address; ``draw`` makes the charts with the marks of their window, where they are asked for.
+    ``find`` reads it by name and window, ``charts`` draws with the marks of the window, where charts are asked for.
     """
+    now = timezone.now()
+    name, page_window = name_of(request), windows.of(request, now=now)
+    here = address(name, window_query=page_window.query)
     is_charts = request.GET.get("part") == CHARTS
 
     def context() -> dict[str, Any]:
-        page = read()
+        page = find(name, page_window, now=now)
         found: dict[str, Any] = {
             "page": page,
             "page_window": page_window,
@@ -60,7 +60,7 @@ def render(
         }
         if is_charts or not wants_partial(request):
             marks = [Marker(each.at, f"deploy {each.name}") for each in deploys_in(page_window.window)]
-            found["charts"] = draw(page, marks)
+            found["charts"] = charts(page, page_window, markers=marks, now=now)
         return found
 
     partial = "console/queues/_charts.html" if is_charts else f"console/{folder}/_answer.html"

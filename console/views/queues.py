@@ -15,7 +15,7 @@ from console.permissions import requires
 from console.presenters import queue_list as list_presenter
 from console.presenters import queue_page as presenter
 from console.presenters.plain import visible
-from console.views.numbers import name_of, poll_seconds, render
+from console.views.numbers import poll_seconds, render
 from console.windows import PageWindow
 
 
@@ -42,18 +42,7 @@ def queue_list(request: HttpRequest) -> HttpResponse:
 @requires("jobs.view_queuesample")
 def queue_page(request: HttpRequest) -> HttpResponse:
     """Show one queue, ``?name=``: its figures, charts, tasks and purges; polled."""
-    now = timezone.now()
-    name = name_of(request)
-    page_window = windows.of(request, now=now)
-    return render(
-        request,
-        "queues",
-        lambda: find(name, page_window, now=now),
-        here=addresses.queue_page(name, window_query=page_window.query),
-        page_window=page_window,
-        draw=lambda page, marks: presenter.charts(page, page_window, markers=marks, now=now),
-        now=now,
-    )
+    return render(request, "queues", find=find, charts=presenter.charts, address=addresses.queue_page)
 
 
 def find(name: str, page_window: PageWindow, *, now: datetime) -> presenter.QueuePage:

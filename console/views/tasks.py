@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import addresses, windows
+from console import addresses
 from console.permissions import requires
 from console.presenters import task_page as presenter
 from console.presenters.plain import visible
-from console.views.numbers import name_of, render
+from console.views.numbers import render
 from console.windows import PageWindow
 
 
@@ -20,18 +19,7 @@ from console.windows import PageWindow
 @requires("jobs.view_rollup")
 def task_page(request: HttpRequest) -> HttpResponse:
     """Show one task, ``?name=``: its figures, charts, queues and failures; polled."""
-    now = timezone.now()
-    name = name_of(request)
-    page_window = windows.of(request, now=now)
-    return render(
-        request,
-        "tasks",
-        lambda: _find(name, page_window, now=now),
-        here=addresses.task_page(name, window_query=page_window.query),
-        page_window=page_window,
-        draw=lambda page, marks: presenter.charts(page, page_window, markers=marks, now=now),
-        now=now,
-    )
+    return render(request, "tasks", find=_find, charts=presenter.charts, address=addresses.task_page)
 
 
 def _find(name: str, page_window: PageWindow, *, now: datetime) -> presenter.TaskPage:

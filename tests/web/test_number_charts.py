@@ -343,3 +343,20 @@ def test_for_a_narrow_plot_long_names_are_cut_and_none_becomes_a_tag():
     labels = number_charts.depth(HOUR, series, now=NOW).figure["layout"]["annotations"]
 
     assert {label["short"] for label in labels} == {"customer… 3", "a&lt;b&gt;&amp;c&lt;d… 2"}
+
+
+def test_the_words_of_a_gap_at_the_end_are_marked_for_plots_that_have_no_room_for_them():
+    chart = number_charts.depth(
+        HOUR, {"critical": points([3] * 20 + [None] * 10 + [3] * 15 + [None] * 15)}, now=NOW
+    )
+    several = number_charts.depth(
+        HOUR,
+        {"critical": points([3] * 20 + [None] * 10 + [3] * 15 + [None] * 15), "low": points([1] * 60)},
+        now=NOW,
+    )
+
+    def words(one: NumberChart) -> list[str]:
+        return [trace["meta"] for trace in one.figure["data"] if trace.get("mode") == "text"]
+
+    assert words(chart) == ["gap", "last gap"]
+    assert words(several) == []

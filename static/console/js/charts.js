@@ -34,13 +34,20 @@ function resolve(value, read) {
 const CONFIG = { displayModeBar: false, displaylogo: false, responsive: true, doubleClick: false, showTips: false };
 const drawn = new Set();
 
-// Names at the end of lines are cut, and leave their room to the plot.
-function shortenNames(layout) {
+// In a narrow plot names at the end of lines are cut and leave it their room; one that would still be cut off stands
+// before the end.
+function shortenNames(layout, width) {
   const names = (layout.annotations || []).filter((label) => label.short);
-  if (!names.some((label) => label.short.length < label.text.length)) return;
+  if (!names.length) return;
   names.forEach((label) => { label.text = label.short; });
-  const longest = Math.max(...names.map((label) => label.text.length));
-  layout.margin = { ...layout.margin, r: Math.min(layout.margin.r, Math.round(longest * 6.6 + 12)) };
+  const widthOf = (label) => label.text.length * 6.6 + 12;
+  const right = Math.min(layout.margin.r, Math.round(Math.max(...names.map(widthOf))));
+  layout.margin = { ...layout.margin, r: right };
+  const [start, end, plot] = [...layout.xaxis.range.map((text) => Date.parse(text)), width - layout.margin.l - right];
+  for (const label of names) {
+    const room = (plot * (end - Date.parse(label.x))) / (end - start) + right;
+    if (widthOf(label) > room) Object.assign(label, { xanchor: "right", xshift: -4 });
+  }
 }
 
 function draw(element) {
@@ -48,11 +55,13 @@ function draw(element) {
   if (!source || !window.Plotly) return;
   const figure = JSON.parse(source.textContent);
   const colours = tokenColours();
-  const { data, layout } = resolve(figure, colours.read);
+  let { data, layout } = resolve(figure, colours.read);
   colours.done();
   if (element.clientWidth < 500) {
     layout.xaxis = { ...layout.xaxis, nticks: 4 };
-    shortenNames(layout);
+    // The words of a gap at the end would stand on the names of the lines.
+    data = data.filter((trace) => trace.meta !== "last gap");
+    shortenNames(layout, element.clientWidth);
     (layout.annotations || []).forEach((label) => { label.text = label.text.replace(/ selected$|^deploy /, ""); });
   }
   // A finger that drags over a chart of numbers scrolls the page.
