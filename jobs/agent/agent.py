@@ -84,7 +84,14 @@ class Agent:
             self._beats.start()
 
     def say_goodbye(self) -> None:
-        """Report the last of what this worker did, and that it ends."""
+        """Send what waits in the spool, report the last of what this worker did, and that it ends.
+
+        A signal that comes amid a publish finds the connection in use, so what its handler ends is in the
+        spool though the broker is there; and the disk may be gone with the worker.
+        """
+        if self.spool.files():
+            self.sender.resume()
+            self.send_spool()
         if self._beats is not None and self.recorder is not None:
             self._beats.stop()
             self.recorder.send(is_goodbye=True)

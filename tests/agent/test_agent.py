@@ -142,6 +142,27 @@ def test_a_broker_that_goes_away_while_the_spool_is_sent_is_no_error(
     assert len(agent.spool.files()) == 1
 
 
+def test_a_worker_that_ends_sends_what_a_moment_ago_could_not_be_sent(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cold shutdown whose signal came amid a publish left the death on a disk that went with its container."""
+    sent: list[bytes] = []
+
+    def busy_once(body: bytes) -> None:
+        monkeypatch.setattr(agent.sender, "publish_record", sent.append)
+        agent.sender._paused_until = float("inf")
+        raise BrokerAway("the agent's connection is in use")
+
+    monkeypatch.setattr(agent.sender, "publish_record", busy_once)
+    assert agent.keep_message(message(), Ending("malformed"))
+    agent.send_spool()
+    assert (sent, len(agent.spool.files())) == ([], 1)
+
+    agent.say_goodbye()
+
+    assert (len(sent), agent.spool.files()) == (1, [])
+
+
 def test_what_a_task_takes(app: Celery) -> None:
     def everything(first: int, second: int = 2, *rest: int, named: int, other: int = 3, **more: int) -> None:
         """Be a task."""
