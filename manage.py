@@ -1,6 +1,8 @@
 #!/usr/bin/env python
 """Runs Django's commands for the console."""
 
+import atexit
+import gc
 import os
 import sys
 
@@ -10,6 +12,8 @@ def main() -> None:
     # The database, exports and logs hold whole jobs: what is written here is this user's only.
     os.umask(0o077)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    # Python would look through all that is loaded once more before it ends: a fifth of a short command's time.
+    atexit.register(gc.freeze)
     try:
         from django.core.management import execute_from_command_line
     except ImportError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 
 from celery import Celery
@@ -57,3 +59,6 @@ app.autodiscover_tasks()
 attach(app)
 # For every thread: the admin's "Run selected tasks" sends through the current application.
 app.set_default()
+# A worker or beat that stops need not look through all that it has loaded once more; on a busy machine that takes
+# a second of those in which `manage.py up` has to stop.
+atexit.register(gc.freeze)
