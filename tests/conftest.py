@@ -27,6 +27,7 @@ TESTS = Path(__file__).resolve().parent
 # few tests and long ones would begin last, and the other processes would wait for it.
 LONG_FILES = [
     "metrics/test_counts_end_to_end.py", "metrics/test_silent_workers.py",
+    "queues/test_workers.py", "agent/test_recording_workers.py", "journeys/test_control.py",
     "journeys/test_alerts.py", "journeys/test_alerts_restarts.py", "journeys/test_alerts_consumers.py", "test_up.py", "web/test_outbox_browser.py", "web/test_list_browser.py", "preflight/test_worker_start.py",
     "test_runops.py", "test_restarts.py", "test_up_running.py", "preflight/test_command.py", "idempotency/test_workers.py",
     "idempotency/test_chaos.py", "agent/test_broker_down.py", "agent/test_broker_restart.py", "test_retry_storm.py",
@@ -39,9 +40,9 @@ LONG_FILES = [
     "test_rabbitmq.py", "test_dead_letters_command.py", "base/test_errors.py",
     "web/test_access.py", "outbox/test_canvas.py", "idempotency/test_already_done.py", "agent/test_backend_down.py",
     "idempotency/test_outages.py", "test_search.py", "base/test_canvas.py", "idempotency/test_crashes.py",
-    "queues/test_workers.py", "queues/test_duty.py",
+    "queues/test_duty.py",
     "test_embedding.py", "preflight/test_beats.py", "alerts/test_evaluating.py", "alerts/test_measuring.py", "test_workers.py", "test_migrations.py", "test_settings.py",
-    "test_worker_control.py", "journeys/test_control.py", "web/test_numbers_browser.py", "web/test_queues.py", "agent/test_recording_workers.py", "agent/test_recording_brokers.py",
+    "test_worker_control.py", "web/test_numbers_browser.py", "web/test_queues.py", "agent/test_recording_brokers.py",
 ]  # fmt: skip
 
 
