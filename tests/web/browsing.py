@@ -14,7 +14,10 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 # Every layout once and both colours once; only the colours decide on the contrast, which is most of the work of axe.
 LOOKS = ((380, "light", True), (1000, "light", False), (1440, "dark", True))
 DRAWN = "[...document.querySelectorAll('[data-chart]')].every(chart => chart.querySelector('.main-svg'))"
-RUN_AXE = """async rules => (await axe.run({resultTypes: ["violations"], rules})).violations
+# The rows of a table are all made by one template: eight of fifty show what it does.
+RUN_AXE = """async rules => (await axe.run(
+        {include: [document], exclude: [["tr:nth-child(n + 9)"]]}, {resultTypes: ["violations"], rules}
+    )).violations
     .filter(fault => ["serious", "critical"].includes(fault.impact))
     .map(fault => `${fault.id}: ${fault.nodes[0].html.slice(0, 160)}`)"""
 

@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import expect
 
@@ -93,8 +94,9 @@ def test_the_chart_of_an_alert_is_drawn_with_its_limit_and_shown_as_a_table(cons
     now = timezone.now()
     firing = Alert.objects.get(state=AlertState.FIRING)
     Deploy.objects.create(name="5f2c1e9", at=now - timedelta(minutes=34))
-    for minute in range(2, 40):
-        make_rollup(at=now - timedelta(minutes=minute), done=100, dead=120)
+    with transaction.atomic():
+        for minute in range(2, 40):
+            make_rollup(at=now - timedelta(minutes=minute), done=100, dead=120)
 
     console_page.goto(f"/alerts/{firing.pk}/")
 

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import transaction
 from playwright.sync_api import Page, expect
 
 from jobs.models import QueueSample, WorkerBoot
@@ -37,7 +38,7 @@ def seed() -> datetime:
         for ago in (40, 20, 1):
             make_sample(queue=name, at=now - ago * MINUTE, ready=ready - ago, consumers=consumers)
         make_sample(queue=name, at=now, ready=ready, consumers=consumers, oldest_age_seconds=134.0)
-    for ago in range(1, 20):
+    for ago in range(1, 20, 3):
         make_rollup(at=now - ago * MINUTE, done=9, dead=1, retried=3, latency=[0.4, 1.6], runtime=[0.1, 0.3])
         make_rollup(at=now - ago * MINUTE, queue=LONG, task="shop.tasks." + "long_" * 30, done=1)
     jobs = [running_job(task_id=f"8f3c-{number}", started_at=now.timestamp() - 9) for number in range(3)]
@@ -49,9 +50,10 @@ def seed() -> datetime:
 
 @pytest.fixture
 def _numbers(browsing: Browsing) -> None:
-    QueueSample.objects.all().delete()
-    WorkerBoot.objects.all().delete()
-    seed()
+    with transaction.atomic():
+        QueueSample.objects.all().delete()
+        WorkerBoot.objects.all().delete()
+        seed()
 
 
 @pytest.fixture

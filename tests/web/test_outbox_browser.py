@@ -41,19 +41,19 @@ def test_no_page_scrolls_sideways_or_fails_the_accessibility_rules(page):
     assert find_faults(page, addresses()) == []
 
 
-@pytest.mark.parametrize("width", [1700, 1440, 1280, 1024, 800])
-def test_every_row_shows_its_job_and_its_button_on_a_screen_wider_than_a_phone(page, width):
-    page.set_viewport_size({"width": width, "height": 900})
+def test_every_row_shows_its_job_and_its_button_on_a_screen_wider_than_a_phone(page):
     page.goto(STUCK)
     buttons = page.locator("tr.row").get_by_role("button", name="Retry now")
     assert buttons.count() == page.locator("tr.row").count() > 1
-    for number in range(buttons.count()):
-        expect(buttons.nth(number)).to_be_visible()
-        box = buttons.nth(number).bounding_box()
-        assert box["x"] + box["width"] < width
-    for job in page.locator("tr.row .cell-job").all():
-        assert job.bounding_box()["width"] >= 170
-        assert job.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+    for width in (1700, 1440, 1280, 1024, 800):
+        page.set_viewport_size({"width": width, "height": 900})
+        for button in buttons.all():
+            button.click(trial=True)
+            box = button.bounding_box()
+            assert box["x"] + box["width"] < width
+        for job in page.locator("tr.row .cell-job").all():
+            assert job.bounding_box()["width"] >= 170, width
+            assert job.evaluate("cell => cell.scrollWidth <= cell.clientWidth"), width
 
     buttons.last.click()
 

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import transaction
 from playwright.sync_api import expect
 
 from jobs.models import StateSample
@@ -19,11 +20,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def overview(console_page):
     now = datetime.now(UTC).replace(second=0, microsecond=0)
-    for minutes in range(1, 40, 2):
-        at = now - timedelta(minutes=minutes)
-        make_rollup(at=at, done=90, retried=4, dead=2, received=96, latency=[0.1] * 20 + [2.0], runtime=[0.2])
-        make_sample(at=at, ready=minutes, oldest_age_seconds=minutes)
-        StateSample.objects.create(level="minute", at=at, dead_letters=4000 - minutes)
+    with transaction.atomic():
+        for minutes in range(1, 40, 2):
+            at = now - timedelta(minutes=minutes)
+            make_rollup(
+                at=at, done=90, retried=4, dead=2, received=96, latency=[0.1] * 20 + [2.0], runtime=[0.2]
+            )
+            make_sample(at=at, ready=minutes, oldest_age_seconds=minutes)
+            StateSample.objects.create(level="minute", at=at, dead_letters=4000 - minutes)
     console_page.goto("/")
     console_page.locator("#throughput-chart .main-svg").first.wait_for()
     return console_page
