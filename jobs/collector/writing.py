@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
@@ -33,7 +33,7 @@ def insert(model: type[models.Model], rows: Sequence[Row]) -> None:
 
 
 def insert_prepared(
-    model: type[models.Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+    model: type[models.Model], columns: Sequence[str], rows: Iterable[tuple[Any, ...]]
 ) -> None:
     """Insert rows whose values are as the database's driver takes them, in the order of the columns."""
     names = ", ".join(connection.ops.quote_name(column) for column in columns)
@@ -48,7 +48,7 @@ def insert_prepared(
                     copy.write_row(row)
         else:
             marks = ", ".join(["%s"] * len(columns))
-            cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608 - our names
+            cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(rows))  # noqa: S608 - our names
 
 
 def update(model: type[models.Model], rows: Sequence[Row]) -> None:

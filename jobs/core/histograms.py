@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import sub
 
 # The relative error of a percentile, and what follows from it.
 ALPHA = 0.05
@@ -44,11 +46,18 @@ def seconds_of(bucket: int) -> float:
 
 def merge(histograms: Iterable[Mapping[int, int]]) -> Histogram:
     """Add histograms up."""
-    merged: Histogram = {}
-    for histogram in histograms:
-        for bucket, number in histogram.items():
-            merged[bucket] = merged.get(bucket, 0) + number
+    each = iter(histograms)
+    merged: Histogram = dict(next(each, {}))
+    for histogram in each:
+        add(merged, histogram)
     return merged
+
+
+def add(into: Histogram, histogram: Mapping[int, int]) -> None:
+    """Add a histogram to another one."""
+    known = into.get
+    for bucket, number in histogram.items():
+        into[bucket] = known(bucket, 0) + number
 
 
 def total(histogram: Mapping[int, int]) -> int:
@@ -75,17 +84,32 @@ def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
 
 def pack(histogram: Mapping[int, int]) -> bytes:
     """Write a histogram as bytes: bucket distances and counts as variable-length integers."""
-    packed = bytearray()
-    before = ZERO_BUCKET
-    for bucket in sorted(histogram):
-        for value in (bucket - before, histogram[bucket]):
-            rest = value
-            while rest > 0x7F:
-                packed.append(rest & 0x7F | 0x80)
-                rest >>= 7
-            packed.append(rest)
-        before = bucket
+    buckets = sorted(histogram)
+    distances = list(map(sub, buckets, [ZERO_BUCKET, *buckets]))
+    numbers = [histogram[bucket] for bucket in buckets]
+    if max(distances, default=0) < 0x80 and max(numbers, default=0) < 0x80:
+        # Most of a minute's: without a step of Python for each.
+        return bytes(chain.from_iterable(zip(distances, numbers, strict=True)))
+    packed: list[int] = []
+    put = packed.append
+    for distance, number in zip(distances, numbers, strict=True):
+        rest = distance
+        if rest > 0x7F:
+            rest = _begin(rest, packed)
+        put(rest)
+        rest = number
+        if rest > 0x7F:
+            rest = _begin(rest, packed)
+        put(rest)
     return bytes(packed)
+
+
+def _begin(value: int, packed: list[int]) -> int:
+    """Write all of a value of several bytes but its last, and return that."""
+    while value > 0x7F:
+        packed.append(value & 0x7F | 0x80)
+        value >>= 7
+    return value
 
 
 def unpack(packed: bytes | memoryview) -> Histogram:

@@ -166,19 +166,24 @@ def write(found: Mapping[Key, Sums]) -> None:
     read, merged and written, which is why only one may do it at a time.
     """
     items = list(found.items())
+    # Thousands of rollups begin at three moments.
+    moments = {starts_at: _moment(starts_at) for starts_at in {key[2] for key in found}}
     for start in range(0, len(items), ROWS_A_STATEMENT):
         chunk = items[start : start + ROWS_A_STATEMENT]
-        stored = _stored([key for key, _ in chunk])
+        keys = [
+            (level.value, scope.value, moments[starts_at], task, queue)
+            for (level, scope, starts_at, task, queue), _ in chunk
+        ]
+        stored = _stored(keys)
         rows = []
-        for number, ((level, scope, starts_at, task, queue), sums) in enumerate(chunk):
+        for number, (key, (_, sums)) in enumerate(zip(keys, chunk, strict=True)):
             packed = stored.get(number)
             if packed is not None and not any(sums.counts):
                 continue
             latency, runtime = packed or (b"", b"")
             rows.append(
                 (
-                    *(level.value, scope.value, _moment(starts_at), task, queue, *sums.counts),
-                    *(sums.latency_sum, sums.runtime_sum),
+                    *(*key, *sums.counts, sums.latency_sum, sums.runtime_sum),
                     *(_merged(sums.latency, latency), _merged(sums.runtime, runtime)),
                 )
             )
@@ -187,17 +192,16 @@ def write(found: Mapping[Key, Sums]) -> None:
 
 
 def _merged(histogram: Histogram, packed: bytes) -> bytes:
-    if packed:
-        histogram = histograms.merge((histograms.unpack(packed), histogram))
-    return histograms.pack(histogram)
+    if not packed:
+        return histograms.pack(histogram)
+    merged = histograms.merge_packed([packed])
+    histograms.add(merged, histogram)
+    return histograms.pack(merged)
 
 
-def _stored(keys: Sequence[Key]) -> dict[int, tuple[bytes, bytes]]:
+def _stored(keys: Sequence[tuple[str, ...]]) -> dict[int, tuple[bytes, bytes]]:
     """Return the packed histograms of the rollups that are there already, by the place of their key."""
-    rows = [
-        (number, level.value, scope.value, _moment(starts_at), task, queue)
-        for number, (level, scope, starts_at, task, queue) in enumerate(keys)
-    ]
+    rows = [(number, *key) for number, key in enumerate(keys)]
     same = " AND ".join(f"r.{name} = v.{name}" for name in _KEY)
     if connection.vendor == "postgresql":
         values, parameters = _from_json(("number", *_KEY), rows)
@@ -229,7 +233,7 @@ def _add(rows: Sequence[tuple[Any, ...]]) -> None:
             cursor.executemany(f"{head}VALUES ({', '.join(['%s'] * len(_COLUMNS))}){tail}", rows)
 
 
-def _from_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[str, list[Any]]:
+def _from_json(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
     """Return a SELECT of the rows and its parameter, for PostgreSQL.
 
     One value: with one for each column of each row, psycopg takes 72 ms to put a thousand rollups into the
@@ -240,7 +244,8 @@ def _from_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[s
         f"decode(v->>{place}, 'hex')" if kinds[name] == "bytea" else f"(v->>{place})::{kinds[name]}"
         for place, name in enumerate(columns)
     )
-    text = json.dumps([[v.hex() if isinstance(v, bytes) else v for v in row] for row in rows])
+    # Only bytes are nothing that JSON knows.
+    text = json.dumps(rows, default=bytes.hex)
     return f"(SELECT {', '.join(selected)} FROM json_array_elements(%s::json) v)", [text]  # noqa: S608 - our names
 
 

@@ -66,9 +66,10 @@ def store(batches: Sequence[Batch], *, now: datetime) -> Stored:
         cells = (cell for batch in fresh for cell in batch.cells)
         named = rollups.named_today(now=now)
         rollups.write(rollups.add_up(cells, alive, now=now, named=named))
-        runs = list(_runs(fresh, now=now))
-        insert_prepared(Run, _RUN_COLUMNS, runs)
-    return Stored(batches=len(fresh), runs=len(runs), returned=len(returned))
+        # Made while they are written: PostgreSQL works on what it has got meanwhile.
+        insert_prepared(Run, _RUN_COLUMNS, _runs(fresh, now=now))
+    runs = sum(len(batch.runs) for batch in fresh)
+    return Stored(batches=len(fresh), runs=runs, returned=len(returned))
 
 
 def _minutes(batch: Batch, reported_at: datetime | None, *, now: datetime) -> Iterator[int]:
@@ -125,5 +126,7 @@ class Moments:
         text = self._seconds.get(whole)
         if text is None:
             text = self._seconds[whole] = str(datetime.fromtimestamp(whole, UTC).replace(tzinfo=None))
-        micro = min(round((seconds - whole) * 1_000_000), 999_999)
+        micro = round((seconds - whole) * 1_000_000)
+        if micro > 999_999:
+            micro = 999_999
         return f"{text}.{micro:06d}{self._zone}" if micro else f"{text}{self._zone}"
