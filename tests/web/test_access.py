@@ -116,9 +116,11 @@ def test_without_a_login_every_address_leads_to_the_login(urls):
 def test_only_a_post_changes_anything(urls, role):
     client = client_of(role)
     before = rows()
+    # What a role between the two may do, an admin may as well; only its pages are its own.
+    methods = METHODS if role in {None, roles.ADMIN} else ("get",)
 
     for url in urls:
-        for method in METHODS:
+        for method in methods:
             if method != "post":
                 with writes() as written:
                     answer = getattr(client, method)(url)
