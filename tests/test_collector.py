@@ -271,6 +271,7 @@ def test_a_record_with_a_field_of_another_type_is_kept_as_malformed(field, value
         ("started_at", "soon", "started_at", None),
         ("started_at", 1e300, "started_at", None),
         ("published_at", float("nan"), "published_at", None),
+        ("started_at", 10**400, "started_at", None),
         ("at", 4e9, "died_at", NOW),
         ("at", -1e18, "died_at", NOW),
         ("details", [1], "details", {}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +42,7 @@ _MESSAGE_KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("content_type", (str, type(None))),
     ("content_encoding", (str, type(None))),
 )
+_LARGEST = 1e300
 _REASONS = frozenset(reason.value for reason in Reason)
 _BROKER_WORDS = {
     "rejected": "It was rejected without being queued again.",
@@ -195,7 +195,8 @@ def _whole(value: Any) -> int | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # Compared, not converted: JSON has whole numbers that no float holds.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _from_broker(taken: Taken, *, now: datetime) -> Record:
