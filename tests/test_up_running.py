@@ -164,7 +164,11 @@ def test_another_application_attaches_to_the_printed_broker(shared: Up, tmp_path
 def test_the_demo_runs_beside_one_that_has_none(shared: Up, tmp_path: Path) -> None:
     log = tmp_path / "demo.log"
     with running([sys.executable, "manage.py", "demo"], env=shared.env, log=log, cwd=ROOT) as demo:
-        wait_until(lambda: shared.letters("task:shop.tasks.send_sms reason:unregistered"), seconds=90, what="a letter of the shop")
+        wait_until(
+            lambda: shared.letters("task:shop.tasks.send_sms reason:unregistered"),
+            seconds=90,
+            what="a letter of the shop",
+        )
         demo.terminate()
         status = demo.wait(timeout=20)
 

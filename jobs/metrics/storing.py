@@ -97,8 +97,11 @@ def _runs(batches: Iterable[Batch], *, now: datetime) -> Iterator[tuple[Any, ...
     for batch in batches:
         worker = fit(clean_name(batch.hostname))
         for run in batch.runs:
+            task_id = clean_name(run.task_id)
+            # Most jobs follow no other: their own root.
+            root_id = task_id if run.root_id == run.task_id else clean_name(run.root_id)
             yield (
-                *(clean_name(run.task_id), clean_name(run.publication_id), clean_name(run.root_id)),
+                *(task_id, clean_name(run.publication_id), root_id),
                 *(name(run.task), name(run.queue), run.outcome, run.attempt, worker, name(run.error_type)),
                 *(moments.text(run.published_at), moments.text(run.started_at)),
                 *(moments.text(run.finished_at) or moments.now, run.latency, run.runtime),
