@@ -18,6 +18,8 @@ from jobs.core.words import AlertKind, AlertState, NotificationKind, Notificatio
 from jobs.models import Alert, AlertRule, Notification, Silence
 
 RECENT_SIZE = 8
+# Of what fires, and of what is pending: a fleet that dies is an alert for each worker.
+OPEN_SIZE = 100
 HISTORY_SIZE = 50
 _ERROR_LIMIT = 200
 # The list of silences keeps those that are over for so long.
@@ -77,7 +79,9 @@ class AlertPage:
 
     sentence: str
     firing: list[AlertRow] = field(default_factory=list)
+    firing_count: int = 0
     pending: list[AlertRow] = field(default_factory=list)
+    pending_count: int = 0
     recent: list[AlertRow] = field(default_factory=list)
     quiet_words: str = ""
     next_before: int | None = None
@@ -88,22 +92,37 @@ class AlertPage:
         """Whether nothing fires and nothing is about to."""
         return not self.firing and not self.pending
 
+    @property
+    def firing_words(self) -> str:
+        """How many fire, in which order they stand, and how many of them are listed."""
+        return _listed_words(self.firing_count, len(self.firing))
+
+    @property
+    def pending_words(self) -> str:
+        """What pending means; how many of them are listed when not all are."""
+        meaning = "above the limit, but not yet for long enough; nobody is told yet"
+        if len(self.pending) == self.pending_count:
+            return meaning
+        return f"{_listed_words(self.pending_count, len(self.pending))}, {meaning}"
+
 
 def read_now(*, now: datetime) -> AlertPage:
     """Read what fires and what is pending, and what recovered last. A fixed number of queries."""
-    rows = rows_of(reading.open_alerts(now=now, with_pending=True), now=now)
+    told = reading.open_alerts(now=now, with_pending=True)
     recent = list(
         Alert.objects.filter(state=AlertState.RESOLVED)
         .select_related("rule")
         .order_by("-resolved_at", "-pk")[:RECENT_SIZE]
     )
-    firing = [row for row in rows if row.told.is_firing]
-    pending = [row for row in rows if not row.told.is_firing]
+    firing = [each for each in told if each.is_firing]
+    pending = [each for each in told if not each.is_firing]
     watching = AlertRule.objects.filter(is_enabled=True).count()
     return AlertPage(
         sentence=_sentence(firing, pending, watching, now=now),
-        firing=firing,
-        pending=pending,
+        firing=rows_of(firing[:OPEN_SIZE], now=now),
+        firing_count=len(firing),
+        pending=rows_of(pending[:OPEN_SIZE], now=now),
+        pending_count=len(pending),
         recent=rows_of([reading.described(alert) for alert in recent], now=now),
         quiet_words=_quiet_words(watching),
     )
@@ -243,15 +262,21 @@ def _told_one(each: Notification, *, now: datetime) -> str:
     return f"{who} not sent: {why}."
 
 
+def _listed_words(count: int, listed: int) -> str:
+    if listed < count:
+        return f"the {listed:,} most urgent of {count:,}"
+    return f"{count:,}, the most urgent first" if count > 1 else f"{count:,}"
+
+
 def _sentence(
-    firing: Sequence[AlertRow], pending: Sequence[AlertRow], watching: int, *, now: datetime
+    firing: Sequence[OpenAlert], pending: Sequence[OpenAlert], watching: int, *, now: datetime
 ) -> str:
     rules = f"{count_of(watching, 'rule')} {'watches' if watching == 1 else 'watch'}."
     more = "more " if firing else ""
     waiting = f" {len(pending):,} {more}{'is' if len(pending) == 1 else 'are'} pending." if pending else ""
     if not firing:
         return f"Nothing is firing.{waiting} {rules}"
-    since = times.clock(min(row.told.since for row in firing), now=now)
+    since = times.clock(min(each.since for each in firing), now=now)
     are = "is" if len(firing) == 1 else "are"
     begun = f"since {since} UTC" if len(firing) == 1 else f"the first since {since} UTC"
     return f"{count_of(len(firing), 'alert')} {are} firing, {begun}.{waiting} {rules}"

@@ -57,6 +57,24 @@ def test_without_a_rule_the_page_says_that_nobody_will_be_told():
     assert "No rule is enabled, so nothing is watched and nobody will be told." in page()
 
 
+def test_of_very_many_alerts_the_most_urgent_are_listed_and_all_are_counted():
+    rule = make_rule(AlertKind.WORKER_LOST, severity=Severity.WARNING)
+    for number in range(101):
+        make_alert(rule, subject=f"w{number}@pay")
+    for number in range(101):
+        make_alert(rule, subject=f"p{number}@pay", state=AlertState.PENDING)
+    urgent = make_alert(make_rule(AlertKind.QUEUE_DEPTH, severity=Severity.CRITICAL), subject="mails")
+
+    response = viewer().get(ALERTS)
+
+    text = tags(response).text
+    assert "102 alerts are firing, the first since 02:41 UTC. 101 more are pending." in text
+    assert "the 100 most urgent of 102" in text
+    assert "the 100 most urgent of 101, above the limit" in text
+    assert response.content.decode().count('class="alert-row') == 200
+    assert of(urgent) in response.content.decode()
+
+
 def test_what_fires_says_what_how_much_since_when_and_who_was_told():
     make_notification(make_alert())
 
