@@ -24,10 +24,10 @@ help:
 run: $(VENV)/installed
 	@$(BIN)/python manage.py up --host $(HOST) --port $(PORT) --demo --first-login
 
-# Three at a time on two cores: most of them wait for servers. A file stays in one process, with its servers;
-# tests/conftest.py says which files go first.
+# Four at a time on two cores: half of the time they wait for servers. A file stays in one process, with its
+# servers; tests/conftest.py says which files go first.
 test: check servers
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .

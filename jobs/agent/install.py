@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery, bootsteps, signals
 from celery.utils.imports import symbol_by_name
 
-from . import load
 from .publications import start_stamping
 from .settings import AgentSettings
 
@@ -72,6 +71,8 @@ def _report_until_the_end(worker: Any, agent: Agent) -> None:
         agent.say_goodbye()
 
     signals.worker_shutdown.connect(say_goodbye, sender=worker, weak=False)
+    from . import load
+
     wait = getattr(worker, "wait_for_soft_shutdown", None)
     if wait is None:
         return  # before Celery 5.5

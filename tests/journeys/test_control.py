@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import psutil
@@ -74,6 +75,9 @@ def opened(page: Page, address: str, words: str) -> None:
     """Open a page once it has these words; what it shows of has to be reported first."""
 
     def has_them() -> bool:
+        # What is not known yet is not found, and the browser would complain of that.
+        if page.request.get(address).status == HTTPStatus.NOT_FOUND:
+            return False
         page.goto(address)
         return words in page.inner_text("main")
 
