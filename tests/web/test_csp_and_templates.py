@@ -130,6 +130,7 @@ def test_of_plotly_one_file_is_served_and_nothing_else():
     assert not finders.find("plotly/widgetbundle.js")
 
 
+@pytest.mark.django_db  # the end of a request closes old connections
 def test_browsers_are_told_not_to_ask_for_the_rest_of_a_file_that_somebody_left():
     # Chromium would, and the answer to that is a warning in the log: 416, range not satisfiable.
     answer = Client().get("/static/plotly/plotly.min.js")
