@@ -37,6 +37,33 @@ def test_row_42_a_cold_shutdown_captures_what_nothing_brings_back(own_worker: Ca
     assert [kept.task_id.encode() in each for each in waiting] == [True]
 
 
+def test_a_cold_shutdown_also_ends_a_job_that_begins_once_the_others_were_ended(
+    own_worker: Callable[..., Worker],
+) -> None:
+    """Celery knows only of what a child has said that it began, and would wait for the end of this one."""
+    worker = own_worker("prefork", concurrency=1).start()
+    started = worker.path("started")
+    worker.run_fence()
+    assert worker.process is not None
+    (child,) = psutil.Process(worker.process.pid).children()
+    child.suspend()
+    job = worker.send("shop.wait", str(started), "never")
+    received = f"shop.wait[{job.task_id}] received".encode()
+    wait_until(lambda: received in worker.log.read_bytes(), what="the job to be given to the child")
+
+    os.kill(worker.process.pid, signal.SIGQUIT)
+    wait_until(lambda: b"Hitting Ctrl+C again" in worker.log.read_bytes(), what="the shutdown to begin")
+    child.resume()
+    wait_until(lambda: not worker.is_alive, seconds=15, what="the worker to end")
+
+    (record,) = worker.records()
+    assert (record.task_id, record.reason, record.details) == (
+        job.task_id,
+        "worker_lost",
+        {"cold_shutdown": True},
+    )
+
+
 def test_a_warm_shutdown_ends_what_runs_and_records_nothing(own_worker: Callable[..., Worker]) -> None:
     worker = own_worker("prefork").start()
     started, go = worker.path("started"), worker.path("go")
