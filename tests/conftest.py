@@ -45,6 +45,9 @@ LONG_FILES = [
     "test_worker_control.py", "web/test_numbers_browser.py", "web/test_queues.py", "agent/test_recording_brokers.py",
 ]  # fmt: skip
 
+# What measures a pace needs the cores for itself, and goes when the other processes have nothing left to do.
+LAST_FILE = "limits/test_pace.py"
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _default_rules_stay() -> Iterator[None]:
@@ -67,7 +70,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Begin with the long files where several processes share the tests; alone, the quick ones are told first."""
     if hasattr(config, "workerinput"):
         order = {TESTS / name: number for number, name in enumerate(LONG_FILES)}
-        items.sort(key=lambda item: order.get(item.path, len(order)))
+        order[TESTS / LAST_FILE] = len(order) + 1
+        items.sort(key=lambda item: order.get(item.path, len(LONG_FILES)))
 
 
 @pytest.fixture(scope="session")

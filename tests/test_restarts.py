@@ -106,7 +106,7 @@ def test_twenty_restarts_under_load_lose_and_repeat_nothing(redis_fleet: JobFlee
 
 
 def test_restarts_on_rabbitmq_lose_and_repeat_nothing(rabbit_fleet: JobFleet) -> None:
-    survive_restarts(rabbit_fleet, rounds=2, workers=2)
+    survive_restarts(rabbit_fleet, rounds=2, workers=4)
 
 
 def test_a_worker_that_is_told_to_stop_lets_its_job_finish_and_leaves_the_rest(redis_fleet: JobFleet) -> None:

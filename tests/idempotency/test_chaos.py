@@ -20,11 +20,10 @@ from tests.migrated import migrated_database
 
 pytestmark = [pytest.mark.worker, pytest.mark.postgres, pytest.mark.timeout(600)]
 
-# On each database; twenty in all.
-KILLS = 10
-# Of these, those in which the parent goes too.
-WORKER_KILLS = 3
-JOBS = 100
+KILLS = 20
+# Of the twenty, those in which the parent goes too.
+WORKER_KILLS = 5
+JOBS = 150
 
 
 @pytest.mark.parametrize("vendor", ["sqlite", "postgresql"])

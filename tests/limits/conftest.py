@@ -10,6 +10,7 @@ import pytest
 from jobs.limits import client
 from jobs.limits.admission import keys_of
 from jobs.limits.script import Keys, Scripts
+from tests.job_fleet import JobFleet, job_fleet
 from tests.servers import RedisServer
 
 _numbers = itertools.count()
@@ -33,3 +34,15 @@ def limits_redis(broker: RedisServer, settings) -> Iterator[RedisServer]:
     client.forget()
     yield broker
     client.forget()
+
+
+@pytest.fixture(scope="module")
+def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobFleet]:
+    with job_fleet(tmp_path_factory.mktemp("limits"), 4, application="tests.limits.shop") as started:
+        yield started
+
+
+@pytest.fixture
+def fleet(running_fleet: JobFleet) -> JobFleet:
+    running_fleet.clear()
+    return running_fleet

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +15,7 @@ from tests.servers import RedisServer, wait_until
 
 pytestmark = pytest.mark.worker
 
-# What the script lets through above the pace: 0.2 s of jobs, and one.
-RATE, TOLERANCE_SECONDS = 100, 0.2
-BACKLOG = 1_100  # eleven seconds
 LEASE_SECONDS = 4  # of limited.seated
-
-
-@pytest.fixture(scope="module")
-def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobFleet]:
-    with job_fleet(tmp_path_factory.mktemp("limits"), 4, application="tests.limits.shop") as started:
-        yield started
-
-
-@pytest.fixture
-def fleet(running_fleet: JobFleet) -> JobFleet:
-    running_fleet.clear()
-    return running_fleet
-
-
-def most_in_a_window(moments: list[float], seconds: float) -> int:
-    """Return the largest number of moments that lie within so many seconds, wherever they begin."""
-    return max(bisect.bisect_left(moments, first + seconds) - index for index, first in enumerate(moments))
 
 
 def most_at_once(lines: list[dict[str, Any]]) -> int:
@@ -46,36 +24,6 @@ def most_at_once(lines: list[dict[str, Any]]) -> int:
         running += 1 if line["what"] == "start" else -1
         most = max(most, running)
     return most
-
-
-def test_a_hundred_a_second_over_four_workers_holds_within_five_percent(fleet: JobFleet) -> None:
-    """Above. Below, that jobs do run at about that rate: a busy machine without time for four workers starts
-    fewer, and that says nothing about the limit; ``make bench`` measures it on a calm one."""
-    starts, asked = run_backlog(fleet, BACKLOG)
-
-    fullest = most_in_a_window(starts, 10)
-    assert fullest <= RATE * 10 + round(RATE * TOLERANCE_SECONDS) + 1 <= RATE * 10 * 1.05
-    assert fullest >= RATE * 10 * 0.6
-    # A job asks when it comes and when it is its turn, and hardly ever again.
-    assert BACKLOG * 1.2 < asked < BACKLOG * 3
-
-
-def run_backlog(fleet: JobFleet, count: int) -> tuple[list[float], int]:
-    """Let a backlog run; see that nothing is lost, repeated or counted as an attempt.
-
-    Return when each job started, and how often the limits were asked.
-    """
-    fleet.clear()
-    fleet.send("limited.paced", ((number,) for number in range(count)))
-    wait_until(lambda: fleet.ledger_length() >= count, seconds=50, what="jobs at 100 a second")
-    fleet.wait_until_drained()
-    lines = fleet.ledger()
-
-    assert Counter(line["number"] for line in lines) == Counter(range(count))
-    # Held back several times, with one attempt in all.
-    assert {line["retries"] for line in lines} == {0}
-    assert fleet.dead() == 0
-    return sorted(line["at"] for line in lines), fleet.asked()
 
 
 def test_never_more_than_three_run_at_once_over_four_workers(fleet: JobFleet) -> None:
