@@ -71,6 +71,7 @@ def _report_until_the_end(worker: Any, agent: Agent) -> None:
         agent.say_goodbye()
 
     signals.worker_shutdown.connect(say_goodbye, sender=worker, weak=False)
+    # Here, since it loads Celery's worker, which a web process that attaches has no use for.
     from . import load
 
     wait = getattr(worker, "wait_for_soft_shutdown", None)

@@ -6,14 +6,27 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.agent.fleet import Worker
+from tests.agent.fleet import Sent, Worker
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.worker
+
+
+def give_to_a_child_that_stands_still(worker: Worker, task: str, *args: Any) -> tuple[Sent, psutil.Process]:
+    """Send a job to a worker of one child, which has it but does not say that it began until it is resumed."""
+    worker.run_fence()
+    assert worker.process is not None
+    (child,) = psutil.Process(worker.process.pid).children()
+    child.suspend()
+    job = worker.send(task, *args)
+    received = f"{task}[{job.task_id}] received".encode()
+    wait_until(lambda: received in worker.log.read_bytes(), what="the job to be given to the child")
+    return job, child
 
 
 def test_row_42_a_cold_shutdown_captures_what_nothing_brings_back(own_worker: Callable[..., Worker]) -> None:
@@ -43,13 +56,8 @@ def test_a_cold_shutdown_also_ends_a_job_that_begins_once_the_others_were_ended(
     """Celery knows only of what a child has said that it began, and would wait for the end of this one."""
     worker = own_worker("prefork", concurrency=1).start()
     started = worker.path("started")
-    worker.run_fence()
+    job, child = give_to_a_child_that_stands_still(worker, "shop.wait", str(started), "never")
     assert worker.process is not None
-    (child,) = psutil.Process(worker.process.pid).children()
-    child.suspend()
-    job = worker.send("shop.wait", str(started), "never")
-    received = f"shop.wait[{job.task_id}] received".encode()
-    wait_until(lambda: received in worker.log.read_bytes(), what="the job to be given to the child")
 
     os.kill(worker.process.pid, signal.SIGQUIT)
     wait_until(lambda: b"Hitting Ctrl+C again" in worker.log.read_bytes(), what="the shutdown to begin")
@@ -85,13 +93,8 @@ def test_a_job_given_to_a_child_just_before_a_warm_shutdown_runs_once(
     """Celery forgot it, since the child had not answered, and it ran again: in one of ten restarts under load."""
     worker = own_worker("prefork", concurrency=1).start()
     path = worker.path("late")
-    worker.run_fence()
+    _, child = give_to_a_child_that_stands_still(worker, "shop.mark_late", str(path), "x" * size)
     assert worker.process is not None
-    (child,) = psutil.Process(worker.process.pid).children()
-    child.suspend()
-    job = worker.send("shop.mark_late", str(path), "x" * size)
-    received = f"shop.mark_late[{job.task_id}] received".encode()
-    wait_until(lambda: received in worker.log.read_bytes(), what="the job to be given to the child")
 
     os.kill(worker.process.pid, signal.SIGTERM)
     wait_until(lambda: b"Warm shutdown" in worker.log.read_bytes(), what="the shutdown to begin")
@@ -110,13 +113,8 @@ def test_a_child_that_never_answers_does_not_keep_a_worker_from_closing(
 ) -> None:
     worker = own_worker("prefork", concurrency=1).start()
     path = worker.path("late")
-    worker.run_fence()
+    _, child = give_to_a_child_that_stands_still(worker, "shop.mark_late", str(path), "x")
     assert worker.process is not None
-    (child,) = psutil.Process(worker.process.pid).children()
-    child.suspend()
-    job = worker.send("shop.mark_late", str(path), "x")
-    received = f"shop.mark_late[{job.task_id}] received".encode()
-    wait_until(lambda: received in worker.log.read_bytes(), what="the job to be given to the child")
 
     os.kill(worker.process.pid, signal.SIGTERM)
     wait_until(lambda: b"do not answer" in worker.log.read_bytes(), seconds=20, what="the patience to end")

@@ -173,16 +173,7 @@ def test_what_an_alert_tells_is_not_told_a_second_time():
     make_sample(queue="long", at=NOW, ready=78, consumers=0, oldest_age_seconds=41)
     make_boot("celery@img-2", last_seen_at=NOW - 21 * MINUTE, lost_at=NOW - 20 * MINUTE)
     for kind, subject in ((AlertKind.NO_CONSUMER, "long"), (AlertKind.WORKER_LOST, "celery@img-2")):
-        Alert.objects.create(
-            rule=AlertRule.objects.get(kind=kind),
-            subject=subject,
-            state="firing",
-            began_at=NOW - 5 * MINUTE,
-            fired_at=NOW - MINUTE,
-            measured_at=NOW,
-            value=1.0,
-            peak=1.0,
-        )
+        fires(AlertRule.objects.get(kind=kind), subject=subject)
 
     response = viewer().get("/")
 
