@@ -88,6 +88,22 @@ def test_a_run_keeps_what_the_agent_told_of_it():
     assert (row.latency_seconds, row.runtime_seconds) == (None, 1.0)
 
 
+def test_a_run_that_followed_another_job_keeps_that_root():
+    store([make_batch([make_run(task_id="second", root_id="first"), make_run(task_id="alone")])], now=NOW)
+
+    assert dict(Run.objects.values_list("task_id", "root_id")) == {"second": "first", "alone": "alone"}
+
+
+@pytest.mark.parametrize("part", [0.0, 0.25, 0.999_999, 0.999_999_8])
+def test_a_run_keeps_its_moment_to_the_microsecond(part):
+    # The last part rounds up to a whole second, which is no microsecond of the one it lies in.
+    at = NOW.timestamp() - 1 + part
+
+    store([make_batch([make_run(finished_at=at)])], now=NOW)
+
+    assert abs(Run.objects.get().finished_at.timestamp() - at) < 2e-6
+
+
 def test_a_batch_that_is_delivered_again_is_counted_once():
     batch = make_batch([make_run(), make_run(outcome="dead")])
 
