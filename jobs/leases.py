@@ -19,9 +19,8 @@ from jobs.core.cleaning import clean_line
 from jobs.errors import LeaseLost
 from jobs.models import Lease
 
-TROUBLE_LENGTH = 500
-# Begins what stands in the place of a trouble and keeps nobody from the duty.
-REMARK = "Remark: "
+# As many characters as the columns hold, of a trouble and of a remark.
+WORDS_LENGTH = 500
 
 
 class HeldLease:
@@ -36,8 +35,8 @@ class HeldLease:
         self.token = token
         self.seconds = seconds
         self.is_lost = False
-        # What its row says of it, as far as this process wrote it.
-        self.trouble = ""
+        # The remark that its row has, as far as this process wrote it.
+        self._remark = ""
 
     def check(self) -> None:
         """Check in the database that the duty is still held; call it before each change.
@@ -60,23 +59,23 @@ class HeldLease:
 
     def release(self) -> None:
         """Give the duty up at once, so that a standby need not wait for the expiry."""
-        self._mine().update(holder="", expires_at=Now(), trouble="", trouble_since=None)
+        self._mine().update(holder="", expires_at=Now(), trouble="", trouble_since=None, remark="")
         self.is_lost = True
 
     def tell_trouble(self, trouble: str) -> None:
         """Write down for the pages what keeps the duty from being done; "" when it works again."""
-        text = clean_line(trouble, limit=TROUBLE_LENGTH)
+        text = clean_line(trouble, limit=WORDS_LENGTH)
         self._mine().update(trouble=text, trouble_since=Now() if text else None)
-        self.trouble = trouble
 
     def tell_remark(self, remark: str) -> None:
         """Write down for the pages what should be known of the duty although it is done; "" when nothing is.
 
-        Writes only what the row does not say. A trouble of the duty takes its place, and it that of a trouble.
+        Asks nothing of the database when the row says so already. A trouble of the duty stands beside it.
         """
-        told = f"{REMARK}{remark}" if remark else ""
-        if told != self.trouble:
-            self.tell_trouble(told)
+        text = clean_line(remark, limit=WORDS_LENGTH)
+        if text != self._remark:
+            self._mine().update(remark=text)
+            self._remark = text
 
     def _mine(self) -> QuerySet[Lease]:
         return Lease.objects.filter(duty=self.duty, holder=self.holder, token=self.token)
@@ -99,6 +98,7 @@ def acquire(*, duty: str, holder: str, seconds: float) -> HeldLease | None:
             expires_at=_from_now(seconds),
             trouble="",
             trouble_since=None,
+            remark="",
         )
         if not taken:
             return None
@@ -128,15 +128,15 @@ def undone(duties: Sequence[str]) -> list[Undone]:
         row = rows.get(duty)
         if duty not in held:
             found.append(Undone(duty, "", row.renewed_at if row is not None else None))
-        elif row is not None and row.trouble and not row.trouble.startswith(REMARK):
+        elif row is not None and row.trouble:
             found.append(Undone(duty, row.trouble, row.trouble_since))
     return found
 
 
 def remark_of(duty: str) -> str:
     """Return what should be known of a duty although it is done, "" when nothing is. One query."""
-    told = Lease.objects.filter(duty=duty, expires_at__gt=Now(), trouble__startswith=REMARK)
-    return (told.values_list("trouble", flat=True).first() or "").removeprefix(REMARK)
+    told = Lease.objects.filter(duty=duty, expires_at__gt=Now()).values_list("remark", flat=True)
+    return told.first() or ""
 
 
 def _from_now(seconds: float) -> Combinable:

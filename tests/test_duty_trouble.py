@@ -105,7 +105,7 @@ def test_the_next_holder_begins_without_the_trouble_of_the_last():
     first = leases.acquire(duty="relay", holder="a", seconds=60)
     assert first is not None
     first.tell_trouble("x" * 2_000)
-    assert len(told()[0]) == leases.TROUBLE_LENGTH
+    assert len(told()[0]) == leases.WORDS_LENGTH
 
     first.release()
     assert told() == ("", False)
@@ -114,3 +114,32 @@ def test_the_next_holder_begins_without_the_trouble_of_the_last():
     first.tell_trouble("somebody else holds it")
 
     assert told() == ("", False)
+
+
+def test_the_next_holder_begins_without_the_remark_of_the_last():
+    first = leases.acquire(duty="runs", holder="a", seconds=60)
+    assert first is not None
+    first.tell_remark("line\n" * 200)
+    assert leases.remark_of("runs").startswith("line line")
+    assert len(leases.remark_of("runs")) == leases.WORDS_LENGTH
+    assert leases.undone(["runs"]) == []
+
+    first.release()
+    assert Lease.objects.get(duty="runs").remark == ""
+    first = leases.acquire(duty="runs", holder="b", seconds=60)
+    assert first is not None
+    first.tell_remark("1 batch could not be read")
+    Lease.objects.update(expires_at=Lease.objects.get(duty="runs").acquired_at)
+    assert leases.remark_of("runs") == ""
+    assert leases.acquire(duty="runs", holder="c", seconds=60) is not None
+
+    assert leases.remark_of("runs") == ""
+
+
+def test_a_trouble_is_one_whatever_it_begins_with():
+    lease = leases.acquire(duty="runs", holder="a", seconds=60)
+    assert lease is not None
+    lease.tell_trouble("Remark: the broker is away")
+
+    assert [each.trouble for each in leases.undone(["runs"])] == ["Remark: the broker is away"]
+    assert leases.remark_of("runs") == ""

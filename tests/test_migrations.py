@@ -20,6 +20,8 @@ WHOLE = "0012_keep_what_an_outbox_message_declares"
 EMPTY_TABLE = "0013_add_letter_message"
 COPIED = "0014_copy_messages_of_letters"
 MOVED = "0015_remove_messages_from_letters"
+PREFIXED = "0021_add_state_samples"
+OF_ITS_OWN = "0023_move_remarks_of_leases"
 # What JSON in a text column must carry through: NUL and half a surrogate, as escapes.
 HEADERS = {"task": "shop.tasks.charge", "text": "é\ud800\x00", "n": 2**70}
 
@@ -120,3 +122,34 @@ def test_a_database_without_letters_is_migrated(empty_database):
     migrate(MOVED)
 
     assert messages() == {}
+
+
+def rows_of_leases(apps: Any) -> dict[str, tuple[object, ...]]:
+    """Return what the leases say, by duty."""
+    rows = apps.get_model("jobs", "Lease").objects.all()
+    return {row.duty: (row.trouble, row.trouble_since, getattr(row, "remark", None)) for row in rows}
+
+
+def test_remarks_of_leases_move_to_their_column_and_back(empty_database):
+    leases = migrate(PREFIXED).get_model("jobs", "Lease")
+    leases.objects.create(duty="runs", trouble="Remark: 3 batches: é", trouble_since=NOW)
+    leases.objects.create(duty="collector", trouble="OSError: Remark: no", trouble_since=NOW)
+    leases.objects.create(duty="queues")
+
+    after = migrate(OF_ITS_OWN)
+
+    assert rows_of_leases(after) == {
+        "runs": ("", None, "3 batches: é"),
+        "collector": ("OSError: Remark: no", NOW, ""),
+        "queues": ("", None, ""),
+    }
+
+    after.get_model("jobs", "Lease").objects.filter(duty="queues").update(remark="x" * 500)
+    # Beside a trouble there is no room for it.
+    after.get_model("jobs", "Lease").objects.filter(duty="collector").update(remark="lost")
+
+    assert rows_of_leases(migrate(PREFIXED)) == {
+        "runs": ("Remark: 3 batches: é", None, None),
+        "collector": ("OSError: Remark: no", NOW, None),
+        "queues": (f"Remark: {'x' * 492}", None, None),
+    }

@@ -15,7 +15,6 @@ import pytest
 import time_machine
 from django.core.management import call_command
 
-from jobs import leases
 from jobs.core.words import AlertKind, AlertState
 from jobs.models import Alert, AlertRule, Lease, QueuePause
 from tests.factories import NOW, make_letter
@@ -168,9 +167,7 @@ def test_old_numbers_are_not_told_as_if_they_were_new(watched):
 
 
 def test_what_workers_told_and_could_not_be_counted_is_said_and_not_that_nothing_is_collected(watched):
-    Lease.objects.filter(duty="runs").update(
-        trouble=f"{leases.REMARK}3 batches on jobs.runs could not be read"
-    )
+    Lease.objects.filter(duty="runs").update(remark="3 batches on jobs.runs could not be read")
 
     status, found = ask_json()
 

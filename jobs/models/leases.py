@@ -19,9 +19,10 @@ class Lease(models.Model):
     renewed_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     # What keeps the holder from doing it, such as a broker that is away, and since when; empty while it works.
-    # After ``leases.REMARK`` what should be known although it works.
     trouble = models.CharField(max_length=500, blank=True, db_default="")
     trouble_since = models.DateTimeField(null=True, blank=True)
+    # What should be known of it although it works, such as reports that could not be read.
+    remark = models.CharField(max_length=500, blank=True, db_default="")
 
     def __str__(self) -> str:
         return f"{self.duty}: {self.holder or 'nobody'}"

@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from kombu import Connection, Producer
 
@@ -29,8 +31,8 @@ pytestmark = pytest.mark.django_db
 
 def send(url: str, *bodies: bytes, content_type: str = batches.CONTENT_TYPE) -> None:
     """Publish as an agent does, through kombu."""
-    with Connection(url) as connection:
-        producer = Producer(connection)
+    with Connection(url) as to_broker:
+        producer = Producer(to_broker)
         for body in bodies:
             producer.publish(
                 body,
@@ -87,9 +89,20 @@ def test_what_cannot_be_read_is_told_on_the_lease(broker: RedisServer, lease: He
     assert Run.objects.count() == 1
     # The others are counted: nothing keeps the duty from being done, and no lag is to be told.
     assert leases.undone(["runs"]) == []
-    since = Lease.objects.get(duty="runs").trouble_since
+    row = Lease.objects.get(duty="runs")
+    assert (row.trouble, row.trouble_since) == ("", None)
+
+
+def test_a_remark_that_stands_is_not_written_again(broker: RedisServer, lease: HeldLease) -> None:
+    send(broker.url, b"garbage")
+    collect = duties.runs_duty()
     collect(lease)
-    assert Lease.objects.get(duty="runs").trouble_since == since
+
+    with CaptureQueriesContext(connection) as queries:
+        collect(lease)
+
+    assert [each["sql"] for each in queries if 'UPDATE "jobs_lease"' in each["sql"]] == []
+    assert leases.remark_of("runs") != ""
 
 
 def test_what_could_not_be_read_is_taken_back_after_an_outage_of_the_database(
@@ -102,24 +115,26 @@ def test_what_could_not_be_read_is_taken_back_after_an_outage_of_the_database(
 
     duties.runs_duty()(lease)
 
-    assert leases.remark_of("runs") == Lease.objects.get(duty="runs").trouble == ""
+    assert leases.remark_of("runs") == ""
 
 
-def test_what_cannot_be_read_is_told_again_when_another_trouble_is_over(
+def test_what_cannot_be_read_stands_beside_a_trouble_and_after_it(
     broker: RedisServer, lease: HeldLease
 ) -> None:
     send(broker.url, b"garbage")
     collect = duties.runs_duty()
     collect(lease)
     told = leases.remark_of("runs")
+
     lease.tell_trouble("BrokerUnavailable: it does not answer")
-    assert [each.duty for each in leases.undone(["runs"])] == ["runs"]
+    assert [each.trouble for each in leases.undone(["runs"])] == ["BrokerUnavailable: it does not answer"]
+    assert leases.remark_of("runs") == told != ""
 
     # As runops does when a round has worked.
     lease.tell_trouble("")
     collect(lease)
-
-    assert leases.remark_of("runs") == told != ""
+    assert leases.undone(["runs"]) == []
+    assert leases.remark_of("runs") == told
 
 
 def test_a_silent_worker_is_given_up_once_all_was_heard(

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 import time_machine
 
-from jobs import leases
 from jobs import overview as figures
 from jobs.core.words import GroupState, ItemState, LetterState, OperationState
 from jobs.models import Lease
@@ -59,7 +58,7 @@ def test_an_empty_store_says_that_nothing_is_dead():
 
 def test_what_workers_told_and_could_not_be_counted_is_said_although_runops_does_its_work():
     Lease.objects.filter(duty="runs").update(
-        trouble=f"{leases.REMARK}3 batches on jobs.runs could not be read or counted: <b>", trouble_since=NOW
+        remark="3 batches on jobs.runs could not be read or counted: <b>"
     )
 
     client = viewer()
