@@ -17,13 +17,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from jobs import leases, search
-from jobs.alerts.measuring import MEASURES, Facts
+from jobs.alerts.measuring import collector_lag
 from jobs.core import histograms
-from jobs.core.words import AlertKind, AlertState, LetterState, RollupLevel, RollupScope, RunOutcome, Severity
+from jobs.core.words import AlertState, LetterState, RollupLevel, RollupScope, RunOutcome, Severity
 from jobs.duties import all_duties
 from jobs.metrics import workers
 from jobs.metrics.letters import dead_by
-from jobs.models import Alert, AlertRule, DeadLetter, Rollup
+from jobs.models import Alert, DeadLetter, Rollup
 from jobs.outbox import service as outbox
 from jobs.queues import reading as queues
 from jobs.queues.reading import QueueNow
@@ -273,12 +273,6 @@ def _collector(now: datetime) -> Iterator[Metric]:
             if number is not None:
                 backlog.add_metric((queue,), number)
     yield backlog
-
-
-def collector_lag(*, now: datetime) -> float | None:
-    """Return for how many seconds records have waited, as the alert rule measures it; None when unknown."""
-    rule = AlertRule(kind=AlertKind.COLLECTOR_LAG)
-    return MEASURES[AlertKind.COLLECTOR_LAG](rule, Facts(now)).of("").value
 
 
 def _alerts() -> Metric:

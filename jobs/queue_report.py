@@ -8,10 +8,10 @@ from typing import Any
 
 from jobs import leases
 from jobs.alerts import reading as alerts
+from jobs.alerts.measuring import collector_lag
 from jobs.alerts.reading import OpenAlert
 from jobs.core.windows import Window
 from jobs.core.words import AlertKind, LetterState
-from jobs.exposition import collector_lag
 from jobs.metrics import reading, workers
 from jobs.metrics.figures import Figures
 from jobs.models import DeadLetter

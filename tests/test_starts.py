@@ -66,6 +66,17 @@ for name in ("dead_letters", "mark_deploy"):
     assert python(code, tmp_path).splitlines() == ["dead_letters False", "mark_deploy False"]
 
 
+def test_queue_health_does_not_load_what_only_prometheus_reads(tmp_path: Path) -> None:
+    code = """
+import sys, django; django.setup()
+from django.core.management import load_command_class
+load_command_class("jobs", "queue_health")
+print("jobs.queue_report" in sys.modules, "prometheus_client" in sys.modules)
+"""
+
+    assert python(code, tmp_path).split() == ["True", "False"]
+
+
 def test_the_web_server_has_loaded_every_page_before_it_is_asked_for_one(tmp_path: Path) -> None:
     code = """
 import sys, console.wsgi

@@ -87,6 +87,11 @@ def measure(rules: Iterable[AlertRule], *, now: datetime) -> dict[int, Measured]
     return {rule.pk: _measured(rule, facts) for rule in rules}
 
 
+def collector_lag(*, now: datetime) -> float | None:
+    """Return for how many seconds records have waited to be collected, as its rule measures it; None when unknown."""
+    return _collector_lag(AlertRule(kind=AlertKind.COLLECTOR_LAG), Facts(now)).of("").value
+
+
 def _measured(rule: AlertRule, facts: Facts) -> Measured:
     try:
         return MEASURES[AlertKind(rule.kind)](rule, facts)
