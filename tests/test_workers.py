@@ -14,7 +14,7 @@ from django.utils import timezone
 from jobs.broker import connect
 from jobs.models import Worker
 from jobs.workers import refresh_workers
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_database")]
 
@@ -37,23 +37,27 @@ HONEST = {
 
 
 @contextlib.contextmanager
-def answering(url: str, answers: dict[str, Any]) -> Iterator[None]:
-    """Answer ``jobs_describe`` in the name of several workers, from a thread."""
+def answering(url: str, answers: dict[str, Any]) -> Iterator[list[str]]:
+    """Answer ``jobs_describe`` in the name of several workers, from a thread; give a list of who was asked."""
     app = Celery(broker=url, set_as_current=False)
-    stop, listening = threading.Event(), threading.Event()
+    stop = threading.Event()
+    asked: list[str] = []
+
+    def answer_of(hostname: str) -> Any:
+        asked.append(hostname)
+        return answers[hostname]
 
     def listen() -> None:
         with app.connection_for_read() as connection:
-            channel = connection.channel()
             consumers = [
                 app.control.mailbox.Node(
                     hostname,
-                    handlers={"jobs_describe": lambda _, answer=answer, **__: answer},
-                    channel=channel,
+                    handlers={"jobs_describe": lambda _, hostname=hostname, **__: answer_of(hostname)},
+                    # Of its own: of several that listen on one channel of Redis, kombu asks only the last.
+                    channel=connection.channel(),
                 ).listen()
-                for hostname, answer in answers.items()
+                for hostname in answers
             ]
-            listening.set()
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):
                     connection.drain_events(timeout=0.05)
@@ -63,8 +67,7 @@ def answering(url: str, answers: dict[str, Any]) -> Iterator[None]:
     thread = threading.Thread(target=listen)
     thread.start()
     try:
-        assert listening.wait(10)
-        yield
+        yield asked
     finally:
         stop.set()
         thread.join(10)
@@ -86,8 +89,20 @@ def answering(url: str, answers: dict[str, Any]) -> Iterator[None]:
     ],
 )
 def test_a_forged_answer_hides_no_worker(broker: RedisServer, forged: Any):
-    with answering(broker.url, {"forger@\x00" + "x" * 300: forged, "celery@web-1": HONEST}):
-        refresh_workers(connect(), now=timezone.now(), timeout_seconds=0.5)
+    names = ["forger@\x00" + "x" * 300, "celery@web-1"]
+    with (
+        answering(broker.url, dict(zip(names, (forged, HONEST), strict=True))) as asked,
+        connect() as to_broker,
+    ):
+
+        def both_answer() -> bool:
+            """Ask once, of an empty table; Redis keeps no question for who does not listen yet."""
+            Worker.objects.all().delete()
+            asked.clear()
+            refresh_workers(to_broker, now=timezone.now(), timeout_seconds=0.5)
+            return set(asked) == set(names) and Worker.objects.filter(hostname=names[1]).exists()
+
+        wait_until(both_answer, what="both to answer")
 
     honest = Worker.objects.get(hostname="celery@web-1")
     assert (honest.queues, honest.tasks) == (HONEST["queues"], HONEST["tasks"])
