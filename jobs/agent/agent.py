@@ -46,7 +46,7 @@ class Agent:
         self._beats: Beats | None = None
         if settings.is_recording:
             self.recorder = Recorder(settings, self.sender, boot_id=self.boot_id, hostname=hostname)
-            self._beats = Beats(self.recorder)
+            self._beats = Beats(self.recorder, Sender(app, settings))
         # A cold shutdown ends what runs; a job whose start is read from now on is ended as well.
         self.is_ending_jobs = False
         self._consumer: Any = None

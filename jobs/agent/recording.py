@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import logging
 import random
 import threading
@@ -73,6 +75,9 @@ class Recorder:
         self._wait_seconds, self._waits_until = 0.0, float("-inf")
         self._consumer: Any = None
         self._is_solo = False
+        # The numbers of the batches: also ``tell_state`` takes them, while somebody makes a batch.
+        self._numbers = itertools.count(1)
+        self._unsure_state: bytes | None = None
         self._batch = Batch(boot_id=boot_id, sequence=0, hostname=hostname, at=0.0, started_at=clock())
 
     def watch(self, consumer: Any) -> None:
@@ -153,18 +158,22 @@ class Recorder:
 
     # Sending
 
-    def send(self, *, is_goodbye: bool = False) -> None:
-        """Add up what happened and send it if it is time; the last batch of a worker goes in any case."""
+    def send(self, *, is_goodbye: bool = False, sender: Sender | None = None) -> bool:
+        """Add up what happened and send it if it is time; the last batch of a worker goes in any case.
+
+        Through the agent's connection, or that of ``sender``. Returns False when somebody else is at it.
+        """
+        sender = self._sender if sender is None else sender
         # Somebody else may be at it, or this thread itself, below a signal handler.
         if self._owner == threading.get_ident() or not self._acquire(is_goodbye):
-            return
+            return False
         self._owner = threading.get_ident()
         try:
             self._absorb()
             if is_goodbye:
                 self._batch.is_goodbye = True
-                self._sender.resume()
-            self._send_due(is_goodbye=is_goodbye)
+                sender.resume()
+            self._send_due(sender, is_goodbye=is_goodbye)
         except BrokerAway as away:
             self._wait(away)
         except Exception:
@@ -176,6 +185,30 @@ class Recorder:
             logger.warning(
                 "%d attempts that ended here may not be counted: the last batch could not be sent.", uncounted
             )
+        return True
+
+    def tell_state(self, sender: Sender) -> None:
+        """Tell what this worker is doing, and count nothing: whoever adds that up may not get on for minutes.
+
+        For one thread, beside a ``send`` that a signal handler has interrupted. That one's batch has a lower
+        number and comes later.
+        """
+        now = self._monotonic()
+        # Another thread that sends as it should is no reason.
+        if now - self._sent_at < BATCH_SECONDS or now < self._waits_until or sender.is_paused:
+            return
+        try:
+            if self._unsure_state is None:
+                if sender.runs_waiting() >= self._settings.runs_cap:
+                    return
+                self._unsure_state = self._make_state()
+            self._sent_at = now
+            sender.publish_batch(self._unsure_state)
+            self._unsure_state = None
+        except BrokerAway as away:
+            self._wait(away)
+        except Exception:
+            logger.exception("This worker could not tell that it lives; it is tried again.")
 
     def _acquire(self, is_goodbye: bool) -> bool:
         if is_goodbye:
@@ -200,7 +233,7 @@ class Recorder:
                 cell.dropped += 1
                 self._dropped += 1
 
-    def _send_due(self, *, is_goodbye: bool) -> None:
+    def _send_due(self, sender: Sender, *, is_goodbye: bool) -> None:
         now = self._monotonic()
         is_heartbeat = now - self._sent_at >= self._settings.heartbeat_seconds
         has_news = self._has_news or self._runs or len(self._cells)
@@ -208,11 +241,11 @@ class Recorder:
             return
         if not is_goodbye and now - self._sent_at < LEAST_SECONDS and len(self._runs) < BATCH_RECORDS:
             return
-        if not is_goodbye and (now < self._waits_until or self._sender.is_paused):
+        if not is_goodbye and (now < self._waits_until or sender.is_paused):
             return
         if self._unsure is not None:
-            self._publish(self._unsure)
-        if not self._is_room(now, factor=2 if is_goodbye else 1):
+            self._publish(self._unsure, sender)
+        if not self._is_room(now, sender, factor=2 if is_goodbye else 1):
             return
         if self._is_costly() and not (is_goodbye or is_heartbeat):
             return
@@ -220,12 +253,12 @@ class Recorder:
             self._unsure_attempts = self._cells.attempts()
             self._unsure = self._make()
             self._sent_at = self._monotonic()
-            self._publish(self._unsure)
+            self._publish(self._unsure, sender)
             if len(self._runs) < BATCH_RECORDS and not (is_goodbye and self._runs):
                 return
 
-    def _publish(self, body: bytes) -> None:
-        self._sender.publish_batch(body)
+    def _publish(self, body: bytes, sender: Sender) -> None:
+        sender.publish_batch(body)
         self._unsure, self._unsure_attempts = None, 0
         self._wait_seconds = 0.0
 
@@ -234,7 +267,7 @@ class Recorder:
         running = len(self._batch.running)
         return running > MANY_REQUESTS and len(self._runs) < running
 
-    def _is_room(self, now: float, *, factor: int) -> bool:
+    def _is_room(self, now: float, sender: Sender, *, factor: int) -> bool:
         """Look at the length of the queue now and then; with too many batches in it nothing is added.
 
         The counts stay here, in fewer and larger cells. The goodbye, which takes all counts along, may
@@ -242,7 +275,7 @@ class Recorder:
         """
         if now - self._looked_at >= LOOK_SECONDS or factor > 1:
             self._looked_at = now
-            length = self._sender.runs_waiting()
+            length = sender.runs_waiting()
             was_over, self._is_over_cap = self._is_over_cap, length >= factor * self._settings.runs_cap
             if self._is_over_cap and not was_over:
                 logger.warning(
@@ -268,12 +301,17 @@ class Recorder:
         batch.cells = self._cells.take()
         runs, self._runs = self._runs[:MOST_RECORDS_IN_BATCH], self._runs[MOST_RECORDS_IN_BATCH:]
         batch.dropped, self._dropped = self._dropped, 0
-        batch.sequence += 1
-        try:
-            return encode(batch, rows=runs)
-        except Exception:
-            batch.sequence -= 1  # there is no gap
-            raise
+        batch.sequence = next(self._numbers)
+        return encode(batch, rows=runs)
+
+    def _make_state(self) -> bytes:
+        batch = dataclasses.replace(self._batch, sequence=next(self._numbers), cells=[], runs=[], dropped=0)
+        batch.at = self._clock()
+        if self._consumer is not None:
+            self._describe(batch, self._consumer)
+        # Read last: what is told after the goodbye is one too, or the worker would be back and then lost.
+        batch.is_goodbye = self._batch.is_goodbye
+        return encode(batch)
 
     def _describe(self, batch: Batch, consumer: Any) -> None:
         now = self._monotonic()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.agent import recording, wire
-from jobs.agent.batches import Batch, bucket_of
+from jobs.agent.batches import Batch, bucket_of, decode
 from jobs.agent.recording import Recorder
 from jobs.agent.sender import BrokerAway, Sender
 from jobs.agent.settings import AgentSettings
@@ -380,3 +381,120 @@ def test_a_signal_handler_in_the_middle_of_sending_neither_waits_for_itself_nor_
     place.send()
 
     assert recorded.counts_of(place.batches) == {"received": 2, "dead": 2}
+
+
+class AmidSend(Sender):
+    """Runs something in the middle of a send, as a signal handler does."""
+
+    def __init__(self, place: Place, handler: Callable[[], None]) -> None:
+        super().__init__(shop.create(place.server.url), place.settings, clock=place.clock)
+        self.handler = handler
+
+    def publish_batch(self, body: bytes) -> None:
+        self.with_redis(lambda client, prefix: self.handler())
+        super().publish_batch(body)
+
+
+@contextlib.contextmanager
+def interrupted(place: Place, handler: Callable[[], None]) -> Iterator[None]:
+    """Have the recorder's own sends interrupted."""
+    place.recorder._sender = sender = AmidSend(place, handler)
+    yield
+    sender.close()
+    place.recorder._sender = place.sender
+
+
+def in_a_thread(call: Callable[[], None]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def in_order_of_arrival(place: Place) -> list[Batch]:
+    return [decode(body) for body in recorded.bodies_on(place.client)]
+
+
+def test_while_a_send_is_interrupted_another_thread_tells_that_the_worker_lives_and_nothing_is_counted_twice(
+    place: Place,
+) -> None:
+    """A soft shutdown waits for minutes in its signal handler: the worker counted as lost."""
+
+    def beat() -> None:
+        # place.sender has a connection of its own, as that thread's.
+        assert not place.recorder.send(sender=place.sender)
+        place.recorder.tell_state(place.sender)
+
+    def wait_for_jobs() -> None:
+        for _ in range(3):
+            place.end()
+            place.wait(recording.BATCH_SECONDS)
+            in_a_thread(beat)
+
+    place.end()
+    with interrupted(place, wait_for_jobs):
+        place.send()
+    place.send()
+
+    batches = in_order_of_arrival(place)
+    assert [batch.sequence for batch in batches] == [2, 3, 4, 1, 5]
+    assert [batch.at - batches[3].at for batch in batches[:3]] == [1, 2, 3]
+    assert [len(batch.cells) for batch in batches] == [0, 0, 0, 1, 1]
+    assert recorded.counts_of(batches) == {"received": 4, "dead": 4}
+
+
+def test_a_state_that_is_told_beside_another_thread_that_has_just_sent_is_left_out(place: Place) -> None:
+    place.send()
+
+    place.wait(recording.BATCH_SECONDS / 2)
+    place.recorder.tell_state(place.sender)
+
+    assert [batch.sequence for batch in place.batches] == [1]
+
+
+def test_a_state_that_is_told_after_the_goodbye_is_one_too(place: Place) -> None:
+    """Else the worker would be there again, fall silent, and be given up for lost."""
+    place.send(is_goodbye=True)
+
+    place.wait(recording.BATCH_SECONDS)
+    place.recorder.tell_state(place.sender)
+
+    assert [batch.is_goodbye for batch in place.batches] == [True, True]
+
+
+def test_a_state_is_not_told_into_a_full_queue(server: RedisServer) -> None:
+    place = Place(server, runs_cap=10)
+    place.client.lpush(wire.RUNS_QUEUE, *[recorded.FILLER] * 10)
+
+    place.recorder.tell_state(place.sender)
+
+    assert place.batches == []
+    place.sender.close()
+
+
+def test_a_state_that_may_have_arrived_goes_out_again_under_its_number(place: Place) -> None:
+    broker = UnsureBroker(["answer lost", "refused"])
+    for _ in range(100):
+        place.wait(recording.BATCH_SECONDS)
+        place.recorder.tell_state(broker)  # type: ignore[arg-type]
+
+    numbers = [decode(body).sequence for body in broker.bodies]
+    assert numbers[:3] == [1, 1, 2]
+    assert broker.bodies[0] == broker.bodies[1]
+    # After 3 and 6 s of patience each second has one.
+    assert numbers[1:] == list(range(1, len(numbers)))
+    assert len(numbers) == 1 + 100 - 3 - 6
+
+
+def test_a_state_that_cannot_be_told_is_tried_again_and_raises_nothing(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.recorder._consumer = object()  # no worker at all
+
+    place.recorder.tell_state(place.sender)
+    assert "could not tell that it lives" in caplog.text
+    place.recorder._consumer = None
+    place.wait(recording.BATCH_SECONDS)
+    place.recorder.tell_state(place.sender)
+
+    assert len(in_order_of_arrival(place)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jobs.agent import wire
-from jobs.agent.batches import Batch, bucket_of
+from jobs.agent.batches import Batch, bucket_of, decode
 from jobs.base.running import ComesBack
 from tests.agent import recorded
 from tests.agent.fleet import POOLS, Fleet, Worker
@@ -332,6 +333,90 @@ def test_a_soft_shutdown_tells_that_the_worker_lives(own_worker: MakeWorker) -> 
     wait_until(lambda: not worker.is_alive, seconds=30, what="its end")
 
     assert batches_of(worker)[-1].is_goodbye
+
+
+@pytest.mark.parametrize(
+    ("amid", "heartbeat_seconds"), [("_send_due", "1"), ("publish_record", "5")], ids=["batch", "record"]
+)
+def test_a_soft_shutdown_that_comes_amid_a_send_tells_that_the_worker_lives(
+    own_worker: MakeWorker, own_redis: RedisServer, amid: str, heartbeat_seconds: str
+) -> None:
+    """The handler waits on top of the send, which holds the agent's connection, and its counts, until then."""
+    worker = own_worker(
+        "prefork",
+        broker_url=own_redis.url,
+        environment={
+            "SOFT_SHUTDOWN_SECONDS": "8",
+            "JOBS_AGENT_TIMEOUT_SECONDS": "30",
+            "JOBS_HEARTBEAT_SECONDS": heartbeat_seconds,
+        },
+    ).start()
+    running = worker.send("shop.wait", str(worker.path()), "never")
+    worker.wait_until_it_tells_of(running)
+    assert worker.process is not None
+    assert own_redis.process is not None
+
+    failing = stop_broker_amid(worker, own_redis, amid)
+    try:
+        os.kill(worker.process.pid, signal.SIGQUIT)
+        wait_until(lambda: b"Initiating Soft Shutdown" in worker.log.read_bytes(), what="the shutdown")
+    finally:
+        own_redis.process.send_signal(signal.SIGCONT)
+    at = time.time()
+
+    def living() -> list[Batch]:
+        return [batch for batch in told(worker) if batch.at > at and not batch.is_goodbye]
+
+    wait_until(living, seconds=7, what=f"a heartbeat ({worker.log})")
+    assert running.task_id in [job.task_id for job in living()[-1].running]
+    wait_until(lambda: not worker.is_alive, seconds=30, what="its end")
+    batches = told(worker)
+    assert max(batches, key=lambda batch: batch.sequence).is_goodbye
+    assert sorted(batch.sequence for batch in batches) == list(range(1, len(batches) + 1))
+    assert recorded.counts_of(batches) == {"received": 1 + failing, "dead": 1 + failing}
+    # The handler ends also what is failing; the same death twice is one to the collector, which keeps the first.
+    deaths = {(each.publication_id, each.attempt): each.reason for each in reversed(worker.records())}
+    assert sorted(deaths.values()) == ["failed"] * failing + ["worker_lost"]
+
+
+def stop_broker_amid(worker: Worker, broker: RedisServer, function: str) -> int:
+    """Let the broker stand still while the worker waits for its answer in a function of the agent's.
+
+    Celery's own timers ask the broker too; when one of them is first, it is tried once more. Return how many
+    jobs failed for it.
+    """
+    assert broker.process is not None
+    for failing in range(1, 21):
+        go = worker.path("go")
+        if function == "publish_record":
+            worker.wait_until_it_tells_of(worker.send("shop.wait_and_fail", str(worker.path()), str(go)))
+        broker.process.send_signal(signal.SIGSTOP)
+        go.touch()
+        # Celery gives its own connection up after two seconds.
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: is_amid(worker, function), seconds=1.5)
+            return failing if function == "publish_record" else 0
+        broker.process.send_signal(signal.SIGCONT)
+    raise AssertionError(f"never amid {function} ({worker.log})")
+
+
+def is_amid(worker: Worker, function: str) -> bool:
+    """Let the worker write where it is, and say whether that is in the function."""
+    assert worker.process is not None
+    seen = worker.log.stat().st_size
+    os.kill(worker.process.pid, signal.SIGUSR1)
+
+    def written() -> bytes:
+        return worker.log.read_bytes()[seen:]
+
+    wait_until(lambda: b"LOCAL VARIABLES" in written(), what=f"its stack ({worker.log})")
+    return f"in {function}\n".encode() in written()
+
+
+def told(worker: Worker) -> list[Batch]:
+    """Return the batches in the order they came: an interrupted one comes after later ones."""
+    with worker.redis() as client:
+        return [decode(body) for body in recorded.bodies_on(client)]
 
 
 @pytest.mark.parametrize("pool", POOLS)
