@@ -14,6 +14,7 @@ from django.apps import apps as installed
 from django.apps.registry import Apps
 from django.db import connections
 from django.db.models.signals import post_migrate
+from hypothesis import settings as hypothesis_settings
 
 from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
@@ -21,6 +22,11 @@ from tests.servers import RedisServer
 # Each of the several hundred processes that tests start would compile the product again: a quarter of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Not the 200 ms of hypothesis for an example, and with them a second for the first ten inputs: of a full machine's
+# clock, on which a process waits for seconds. What a test promises of its pace it measures itself.
+hypothesis_settings.register_profile("full machine", deadline=None)
+hypothesis_settings.load_profile("full machine")
 
 TESTS = Path(__file__).resolve().parent
 # The files that take longest, the longest first. pytest-xdist hands files out in the order of their tests; what has
