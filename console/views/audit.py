@@ -18,7 +18,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     chosen = audit_form.read(request.GET.dict(), now=now)
     before = request.GET.get("before", "")
-    older_than = int(before) if before.isdigit() and len(before) < 19 else None
+    older_than = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else None
     page = audit_log.page(
         actor=chosen.actor, action=chosen.action, text=chosen.text, since=chosen.since, older_than=older_than
     )

@@ -141,7 +141,7 @@ def selected_groups(request: HttpRequest) -> HttpResponse:
     targets = {name: f"console:{name}" for name in ("replay", "purge", "export")}
     targets["triage"] = "console:groups-triage"
     target = targets.get(request.GET.get("go", ""), targets["replay"])
-    ids = [number for number in request.GET.getlist("group") if number.isdigit() and len(number) < 10]
+    ids = [number for number in request.GET.getlist("group") if number.isdecimal() and len(number) < 10]
     text = request.GET.get("q", "")
     if ids:
         text = f"{text} group:{','.join(ids)}".strip()
@@ -319,7 +319,7 @@ def _page_href(box: SearchBox, cursor: str | None, extra: dict[str, str]) -> str
 
 
 def _asks_for_news(request: HttpRequest) -> bool:
-    return bool(request.htmx) and request.GET.get("after", "").isdigit()  # type: ignore[attr-defined]
+    return bool(request.htmx) and request.GET.get("after", "").isdecimal()  # type: ignore[attr-defined]
 
 
 def _news(request: HttpRequest, box: SearchBox) -> HttpResponse:

@@ -34,6 +34,10 @@ _AHEAD = timedelta(seconds=60)
 # Values of one statement; SQLite of old takes 999.
 _MOST_MOMENTS = 900
 _AWAY = "Queues have not been counted lately: no runops carries it out."
+_LEFT_OUT = (
+    "It is not counted now. Counted are queues that workers named within 24 hours, and others in which"
+    " messages were found, 500 at most."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +119,21 @@ def now_of_all(*, now: datetime) -> list[QueueNow]:
         .order_by("queue")
     )
     pauses = {pause.queue: pause for pause in QueuePause.objects.all()}
-    return list(_present(samples, pauses, now=now))
+    return list(_present(samples, pauses, newest=newest, now=now))
 
 
 def now_of(queue: str, *, now: datetime) -> QueueNow | None:
-    """Return a queue as it was counted last, or None when it never was. Three queries at most."""
+    """Return a queue as it was counted last, or None when it never was. Four queries at most."""
     samples = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, queue=queue, at__lte=now + _AHEAD)
     sample = samples.order_by("-at").first()
     if sample is None:
         return None
+    newest = sample.at
+    if now - newest > STALE_AFTER:
+        # Others may be counted all the same.
+        newest = _newest_at(now=now) or newest
     pauses = {pause.queue: pause for pause in QueuePause.objects.filter(queue=queue)}
-    return next(iter(_present([sample], pauses, now=now)))
+    return next(iter(_present([sample], pauses, newest=newest, now=now)))
 
 
 def depth_series(
@@ -227,11 +235,14 @@ def _newest_at(*, now: datetime) -> datetime | None:
 
 
 def _present(
-    samples: Iterable[QueueSample], pauses: dict[str, QueuePause], *, now: datetime
+    samples: Iterable[QueueSample], pauses: dict[str, QueuePause], *, newest: datetime, now: datetime
 ) -> Iterator[QueueNow]:
+    """Present samples of one moment; ``newest`` is when any queue was counted last."""
     samples = list(samples)
     is_stale = any(now - sample.at > STALE_AFTER for sample in samples)
-    why_stale = _why_stale() if is_stale else ""
+    why_stale = ""
+    if is_stale:
+        why_stale = _why_stale() if now - newest > STALE_AFTER else _LEFT_OUT
     is_told_by_workers = not on_redis(conf.current().broker_url)
     for sample in samples:
         pause = pauses.get(sample.queue)

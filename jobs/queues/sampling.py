@@ -16,9 +16,10 @@ from jobs.core.cleaning import NAME_LENGTH, clean_name
 from jobs.core.words import LetterState, OutboxState, RollupLevel, RollupScope, SampleLevel
 from jobs.models import DeadLetter, OutboxMessage, QueuePause, QueueSample, Rollup, Worker
 from jobs.queues.consumers import Consumer, consumers_now, held_of, of_queue, unacknowledged_of
-from jobs.queues.reading import DELAYED, OWN_QUEUES, is_own, most
+from jobs.queues.reading import DELAYED, OWN_QUEUES, is_own, most, now_of_all
 
-# What anybody can name may be any number; those that workers consume come first.
+# What anybody can name may be any number; those that workers consume come first, and of the others those
+# which workers named and those in which messages were counted last.
 MOST_QUEUES = 500
 # How often queues are looked for beyond those that workers consume: with several queries, and keys of Redis.
 LOOK_EVERY = timedelta(seconds=60)
@@ -41,7 +42,12 @@ class Sampler:
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._found: frozenset[str] = frozenset()
+        self._told: frozenset[str] = frozenset()
+        self._declared: frozenset[str] = frozenset()
+        # Those in which messages lay when they were counted last. A look finds only a part of what is
+        # declared: without this one that nobody consumes would be counted until the next look, and its alert
+        # would be over. None before the first round.
+        self._waiting: frozenset[str] | None = None
         self._found_at: datetime | None = None
         self._pruned_at: datetime | None = None
 
@@ -56,6 +62,9 @@ class Sampler:
         held = held_in_outbox(now=now)
         queues = self._queues(consumers, {*paused, *held}, now=now)
         measured = self._meter.measure([*queues, *OWN_QUEUES])
+        self._waiting = frozenset(
+            queue for queue in queues if measured[queue].ready or measured[queue].unacknowledged
+        )
         delayed = self._meter.delayed()
         rows = [
             _row(
@@ -78,13 +87,18 @@ class Sampler:
         return len(queues)
 
     def _queues(self, consumers: Iterable[Consumer], others: Collection[str], *, now: datetime) -> list[str]:
+        if self._waiting is None:
+            # What the runops before this one counted.
+            self._waiting = frozenset(each.queue for each in now_of_all(now=now) if each.ready)
         if self._found_at is None or now - self._found_at >= LOOK_EVERY:
-            self._found = frozenset(told_queues(now=now) | self._meter.declared_waiting())
+            self._told = frozenset(told_queues(now=now))
+            self._declared = frozenset(self._meter.declared_waiting())
             self._found_at = now
         consumed = {queue for consumer in consumers for queue in consumer.queues}
         # One whose last worker goes is counted on, and not only after the next look.
-        self._found |= consumed
-        names = dict.fromkeys([*sorted(consumed), *sorted(others), *sorted(self._found)])
+        self._told |= consumed
+        in_order = (consumed, others, self._told, self._waiting, self._declared)
+        names = dict.fromkeys(queue for found in in_order for queue in sorted(found))
         # A name that a column does not hold as it is cannot be told from another.
         fit = [name for name in names if name and not is_own(name) and clean_name(name) == name]
         return fit[:MOST_QUEUES]

@@ -6,17 +6,19 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from redis import Redis
 
 from jobs import leases
 from jobs.agent.wire import DEAD_QUEUE, RUNS_QUEUE
 from jobs.broker import connect
 from jobs.broker.queues import Meter
+from jobs.broker.redis_queues import SCANNED_KEYS
 from jobs.core import windows
 from jobs.core.words import SampleLevel
 from jobs.errors import BrokerUnavailable
 from jobs.models import OutboxMessage, QueuePause, QueueSample, Worker
 from jobs.queues import reading
-from jobs.queues.sampling import MOST_QUEUES, Sampler, prune, write
+from jobs.queues.sampling import LOOK_EVERY, MOST_QUEUES, Sampler, prune, write
 from tests.metrics_rows import make_boot, make_rollup, make_sample, running_job
 from tests.queues.messages import publisher, send
 
@@ -100,6 +102,72 @@ def test_a_queue_whose_last_worker_has_gone_is_counted_on(broker, sampler):
 
     found = sample_of("critical")
     assert (found.at, found.consumers) == (NOW + reading.SAMPLE_EVERY, 0)
+
+
+def declare(client: Redis, *queues: str) -> None:
+    """Declare queues as kombu does, each with a message."""
+    with client.pipeline() as pipeline:
+        for queue in queues:
+            pipeline.sadd(f"_kombu.binding.{queue}", "\x06\x16".join((queue, "", queue)))
+            pipeline.lpush(queue, "{}")
+        pipeline.execute()
+
+
+def test_a_queue_that_nobody_consumes_is_counted_on_where_one_look_does_not_reach_all_keys(broker, sampler):
+    """Results of Celery's are keys too. It was counted for the minute after the look that found it, and its alert
+    ended while the messages still waited."""
+    with broker.client() as client:
+        client.mset({f"celery-task-meta-{number}": "" for number in range(SCANNED_KEYS + 5_000)})
+        declare(client, "mistyped")
+    looks = [NOW + LOOK_EVERY * number for number in range(6)]
+
+    counted = [sampler.sample(now=at) for at in looks]
+
+    first = counted.index(1)
+    assert first <= 1
+    assert counted[first:] == [1] * (6 - first)
+    assert sample_of("mistyped").at == looks[-1]
+
+
+def test_a_queue_that_nobody_consumes_is_counted_on_after_a_restart_of_runops(broker, sampler):
+    with broker.client() as client:
+        declare(client, "mistyped")
+        sampler.sample(now=NOW)
+        # No look finds it now, as one that would come to it only in an hour.
+        client.delete("_kombu.binding.mistyped")
+    meter = Meter(connect())
+
+    Sampler(meter).sample(now=NOW + reading.SAMPLE_EVERY)
+
+    meter.close()
+    assert sample_of("mistyped").at == NOW + reading.SAMPLE_EVERY
+
+
+def test_a_queue_that_nobody_consumes_is_left_out_once_it_is_empty(broker, sampler):
+    with broker.client() as client:
+        declare(client, "mistyped")
+        sampler.sample(now=NOW)
+        client.delete("mistyped")
+    sampler.sample(now=NOW + LOOK_EVERY)
+
+    assert sampler.sample(now=NOW + LOOK_EVERY * 2) == 0
+
+    found = reading.now_of("mistyped", now=NOW + LOOK_EVERY * 2)
+    assert found.is_stale
+    assert found.trouble.startswith("It is not counted now. ")
+
+
+def test_queues_that_come_later_displace_none_in_which_messages_wait(broker, sampler):
+    with broker.client() as client:
+        declare(client, *(f"q{number}" for number in range(MOST_QUEUES)))
+        sampler.sample(now=NOW)
+        declare(client, *(f"a{number}" for number in range(MOST_QUEUES)))
+
+    sampler.sample(now=NOW + LOOK_EVERY)
+
+    found = reading.now_of_all(now=NOW + LOOK_EVERY)
+    assert len(found) == MOST_QUEUES
+    assert {each.queue[0] for each in found} == {"q"}
 
 
 def test_hostile_names_are_left_out_and_their_number_is_bounded(broker, sampler):

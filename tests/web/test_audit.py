@@ -104,6 +104,16 @@ def test_pages_go_to_the_oldest():
     assert href(second, "Newest") == "/audit/?actor=Mara"
 
 
+@pytest.mark.parametrize("before", ["²", "-1", "1.5", "9" * 30, "x", ""])
+def test_an_address_that_names_no_entry_shows_the_newest(before):
+    write()
+
+    response = viewer().get("/audit/", {"before": before})
+
+    assert response.status_code == 200
+    assert len(entries(response)) == 1
+
+
 @pytest.mark.parametrize(
     "text", ["<script>alert(1)</script>", "a\u202eb\x1b[0m", "{{ settings.SECRET_KEY }}"]
 )

@@ -362,7 +362,9 @@ def test_whatever_a_message_holds_is_shown_and_does_nothing(text, address):
     assert len(html) < 200_000
 
 
-@pytest.mark.parametrize("text", [*HOSTILE.values(), "\x00", "\udc80", "queue:" + SCRIPT, "state:" + SCRIPT])
+@pytest.mark.parametrize(
+    "text", [*HOSTILE.values(), "\x00", "\udc80", "²", "queue:" + SCRIPT, "state:" + SCRIPT]
+)
 @pytest.mark.parametrize("name", ["q", "add", "since", "type", "order", "at", "group_state", "after"])
 def test_whatever_an_address_holds_is_shown_and_does_nothing(text, name):
     make_letter()
@@ -374,6 +376,15 @@ def test_whatever_an_address_holds_is_shown_and_does_nothing(text, name):
         )
         assert response.status_code in {200, 400}
         assert SCRIPT not in response.content.decode()
+
+
+def test_a_question_for_news_since_what_is_no_number_is_answered_with_the_page():
+    letter = make_letter()
+
+    response = operator().get(LIST, {"after": "²"}, headers={"HX-Request": "true"})
+
+    assert response.status_code == 200
+    assert ids(response) == [str(letter.uuid)]
 
 
 def test_times_within_one_minute_are_told_to_the_second():

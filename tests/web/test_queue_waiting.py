@@ -9,6 +9,7 @@ import pytest
 from celery import Celery
 from django.utils import timezone
 
+from jobs.broker.peeking import MESSAGE_BYTES
 from jobs.models import QueueAction, QueuePause, Worker
 from tests.factories import NOW
 from tests.metrics_rows import make_sample
@@ -78,6 +79,23 @@ def test_rows_12_and_13_what_no_worker_could_read_is_shown_with_its_bytes(app, b
     assert "6e 6f 74 20 4a 53 4f 4e" in tags(response).text
     assert b"<b>at all" not in response.content
     assert "No worker can run it:" in tags(response).text
+
+
+@pytest.mark.parametrize(
+    ("number", "head", "foot"),
+    [
+        (1, "1 message waits on it.", "1 message is too large to be fetched for this page."),
+        (2, "2 messages wait on it.", "2 messages are too large to be fetched for this page."),
+    ],
+)
+def test_where_all_are_too_large_to_be_shown_the_page_says_so(app, number, head, foot):
+    for _ in range(number):
+        send(app, "x" * MESSAGE_BYTES)
+
+    text = page()
+
+    assert head in text
+    assert foot in text
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "purge", "waiting"])
