@@ -214,7 +214,9 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "console.security.ContentSecurityPolicyMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "console.static_files.StaticFilesMiddleware",
+    # Below the static files, which are compressed once. docs/decisions.md says why compressed pages give nothing away.
+    "django.middleware.gzip.GZipMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -293,7 +295,11 @@ USE_TZ = True
 USE_I18N = False
 
 STATIC_URL = "static/"
-# WhiteNoise serves the files where they lie, so there is nothing to collect.
+# The files are served where they lie, so there is nothing to collect.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "console.static_files.VersionedStorage"},
+}
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
