@@ -8,7 +8,7 @@ from datetime import datetime
 
 from console.presenters.plain import count_of, duration, short_task, visible
 from jobs.core import replay
-from jobs.core.words import ItemState, LedgerState, LetterState, Reason
+from jobs.core.words import PRESUMED_LOST, ItemState, LedgerState, LetterState, Reason
 from jobs.idempotency import LedgerLine
 from jobs.models import DeadLetter, Death, OperationItem
 
@@ -124,6 +124,16 @@ def notice(
             "The job ran to its end; only its result could not be stored. A replay does all of it again, "
             "so the next page asks you to confirm that.",
         )
+    if ledger is None and letter.error_type == PRESUMED_LOST:
+        worker = _short(letter.worker) or "it"
+        return Notice(
+            "amber",
+            "warning",
+            "The job may still be running.",
+            "Its worker fell silent, and nobody saw it die: if it only stands still or is cut off, the job goes on, "
+            f"and a replay does it a second time. Make sure first that {worker} is gone. "
+            "Should it be heard of again, this letter is resolved.",
+        )
     if is_known_to_workers is False:
         return Notice(
             "amber",
@@ -232,7 +242,7 @@ def refusal(letter: DeadLetter, action: str, items: Sequence[OperationItem]) -> 
 def _first_death(letter: DeadLetter, death: Death, now: datetime) -> str:
     at = when(death.died_at, now)
     text = _death_sentence(letter, death, at)
-    if death.reason in CUT_OFF:
+    if death.reason in CUT_OFF and death.error_type != PRESUMED_LOST:
         text += " What it had done by then is not known."
     return text
 
@@ -257,6 +267,10 @@ def _death_sentence(letter: DeadLetter, death: Death, at: str) -> str:  # noqa: 
         case Reason.TIMED_OUT:
             limit = _time_limit(letter, death)
             return f"The job ran past its time limit{limit}{worker} and was stopped{ran}. It died {at}."
+        case Reason.WORKER_LOST if death.error_type == PRESUMED_LOST:
+            who = f" {_short(death.worker)}" if death.worker else ""
+            ran = f" for {duration(seconds)}" if seconds is not None else ""
+            return f"The worker{who} had run the job{ran} when it was last heard of {at}{message}."
         case Reason.WORKER_LOST:
             return f"The process that ran the job{worker} was lost{ran}{message}. It died {at}.{_comebacks(death)}"
         case Reason.REJECTED:

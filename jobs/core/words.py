@@ -43,7 +43,7 @@ REASON_MEANINGS: dict[Reason, str] = {
     Reason.FAILED: "It raised an error that is not retried.",
     Reason.RETRIES_EXHAUSTED: "It failed on every attempt it was allowed.",
     Reason.TIMED_OUT: "It ran past its time limit and was stopped.",
-    Reason.WORKER_LOST: "The process that ran it died: killed, out of memory, or it exited.",
+    Reason.WORKER_LOST: "The process that ran it died (killed, out of memory, it exited), or its worker fell silent.",
     Reason.REJECTED: "It asked to be rejected and not queued again.",
     Reason.EXPIRED: "It waited past the time at which it was to be dropped.",
     Reason.UNREGISTERED: "The worker that received it knows no task of this name.",
@@ -54,6 +54,10 @@ REASON_MEANINGS: dict[Reason, str] = {
     Reason.PUBLISH_FAILED: "It could not be published after many tries.",
     Reason.BROKER: "The broker dropped it into its dead letter exchange.",
 }
+
+
+# The error type of a job whose worker fell silent. That the worker is dead is a presumption: the job may go on.
+PRESUMED_LOST = "jobs.WorkerLost"
 
 
 class LetterState(StrEnum):

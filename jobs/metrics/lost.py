@@ -27,7 +27,7 @@ from jobs.collector.rows import ERROR_LENGTH
 from jobs.collector.storing import resolve_groups
 from jobs.collector.writing import update
 from jobs.core.cleaning import clean_name
-from jobs.core.words import LetterState, Reason
+from jobs.core.words import PRESUMED_LOST, LetterState, Reason
 from jobs.metrics import boots, lost_attempts
 from jobs.metrics.workers import LOST_AFTER, SOLO_LOST_AFTER
 from jobs.models import DeadLetter, Death, OutboxMessage, Run, WorkerBoot
@@ -35,7 +35,7 @@ from jobs.outbox.letters import message_of
 
 logger = logging.getLogger(__name__)
 
-ERROR_TYPE = "jobs.WorkerLost"
+ERROR_TYPE = PRESUMED_LOST
 ERROR = (
     "Its worker fell silent while it ran this job, which was acknowledged when it began, so no other worker gets"
     " it. Whether its effects happened is not known."

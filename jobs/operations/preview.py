@@ -13,7 +13,7 @@ from django.db.models import Count, Min, OuterRef, QuerySet, Subquery
 from jobs import search
 from jobs.core import replay
 from jobs.core.query import parse, quote
-from jobs.core.words import LetterState, OperationKind, Reason
+from jobs.core.words import PRESUMED_LOST, LetterState, OperationKind, Reason
 from jobs.idempotency.reading import count_done
 from jobs.models import DeadLetter, FailureGroup, Worker
 from jobs.operations.selection import Selection
@@ -174,6 +174,7 @@ def _replay_checks(
         checks.append(_already_done(already_done, scope))
     checks += _with_key(near, scope, already_done)
     checks += _workers(selection, shares, now)
+    checks += _may_still_run(selection, found, shares)
     checks += _may_repeat(selection, found, shares)
     checks += _without_key(found, shares)
     checks += _chords(near, scope)
@@ -309,6 +310,36 @@ def _workers(selection: Selection, shares: search.Breakdown, now: datetime) -> l
     return checks
 
 
+def _may_still_run(
+    selection: Selection, found: QuerySet[DeadLetter], totals: search.Breakdown
+) -> list[Check]:
+    """Warn of jobs whose worker only fell silent: one that is frozen or cut off goes on with them."""
+    lost = sum(share.count for share in totals.by_reason if share.name == Reason.WORKER_LOST)
+    if not lost:
+        return []
+    if lost <= MAX_LOOKED_AT:
+        presumed = found.filter(error_type=PRESUMED_LOST, idempotency_key="", unreplayable="")
+        rows = presumed.values_list("worker").annotate(number=Count("pk")).order_by("-number", "worker")
+        shares = [search.Share(worker, number) for worker, number in rows]
+        if not shares:
+            return []
+        headline, named = (
+            _counted(shares, "may still be running.", "may still be running."),
+            f": {_names(shares)}",
+        )
+    else:
+        headline, named = f"Up to {lost:,} may still be running.", ""
+    return [
+        Check(
+            Level.WARNING,
+            headline,
+            "Its worker fell silent, and nobody saw it die: if it only stands still or is cut off, the job goes on,"
+            f" and a replay does it a second time. Make sure first that it is gone{named}.",
+            *_leave_out(selection, "error", [search.Share(PRESUMED_LOST, lost)]),
+        )
+    ]
+
+
 def _may_repeat(selection: Selection, found: QuerySet[DeadLetter], totals: search.Breakdown) -> list[Check]:
     risky = {share.name: share.count for share in totals.by_reason if share.name in RISKY_REASONS}
     if not risky:
@@ -317,6 +348,7 @@ def _may_repeat(selection: Selection, found: QuerySet[DeadLetter], totals: searc
     if is_exact:
         rows = (
             found.filter(reason__in=list(risky), idempotency_key="", unreplayable="")
+            .exclude(error_type=PRESUMED_LOST)
             .values_list("reason")
             .annotate(number=Count("pk"))
             .order_by("-number")

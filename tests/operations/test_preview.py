@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs import retention, search
-from jobs.core.words import GroupState, LetterState, OperationKind, Reason
+from jobs.core.words import PRESUMED_LOST, GroupState, LetterState, OperationKind, Reason
 from jobs.errors import OperationRefused
 from jobs.models import AuditEntry, DeadLetter, Death, FailureGroup, OperationEvent, OperationItem, Worker
 from jobs.operations import Level, Selection, preview, progress
@@ -112,6 +112,44 @@ def test_letters_that_may_repeat_effects_chord_members_and_unread_bodies_are_cou
     assert found["2 have no idempotency key."] == Level.WARNING
     assert found["2 belonged to a chord."] == Level.INFO
     assert found["1 is replayed unread."] == Level.INFO
+
+
+def test_jobs_whose_worker_only_fell_silent_may_still_be_running() -> None:
+    worker()
+    group = make_group()
+    presumed: dict[str, Any] = {"group": group, "reason": Reason.WORKER_LOST, "error_type": PRESUMED_LOST}
+    make_letter(**presumed, worker="celery@pay-2")
+    for name in ("celery@pay-1", "celery@pay-1", "celery@pay-3", "celery@pay-4"):
+        make_letter(**presumed, worker=name)
+    make_letter(**presumed, idempotency_key="receipt:1")
+    make_letter(**presumed, unreplayable="Its message was lost with its worker, so there is nothing to send.")
+    make_letter(group=group, reason=Reason.WORKER_LOST)
+
+    checks = {check.headline: check for check in look().checks}
+
+    check = checks["5 may still be running."]
+    assert check.level == Level.WARNING
+    assert check.text.endswith("that it is gone: celery@pay-1, celery@pay-2, celery@pay-3 and 1 more.")
+    assert (check.query, check.query_label) == ("-error:jobs.WorkerLost", "Leave them out")
+    assert look(check.query).to_send == 1
+    # Of the one that died it is known.
+    assert "1 in the middle when the process died" in checks["1 may repeat its effects."].text
+
+
+def test_a_worker_that_was_seen_to_die_is_no_such_warning() -> None:
+    worker()
+    make_letter(reason=Reason.WORKER_LOST)
+
+    assert [headline for headline in headlines() if "running" in headline] == []
+
+
+def test_of_very_many_that_may_still_be_running_the_most_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules[preview.__module__], "MAX_LOOKED_AT", 2)
+    worker()
+    for _ in range(3):
+        make_letter(reason=Reason.WORKER_LOST, error_type=PRESUMED_LOST)
+
+    assert headlines()["Up to 3 may still be running."] == Level.WARNING
 
 
 def test_letters_that_failed_with_a_key_are_no_warning() -> None:

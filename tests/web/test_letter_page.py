@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from jobs import audit
 from jobs.audit import Actor
-from jobs.core.words import GroupState, ItemState, LetterState, Reason
+from jobs.core.words import PRESUMED_LOST, GroupState, ItemState, LetterState, Reason
 from jobs.models import DeadLetter, Worker
 from jobs.roles import OPERATOR, VIEWER
 from tests.factories import NOW, make_death, make_group, make_item, make_letter, make_operation
@@ -273,6 +273,33 @@ def test_the_life_tells_deaths_replays_and_why(client: Client) -> None:
 )
 def test_the_deciding_note_says_what_a_replay_would_do(client: Client, fields: dict, says: str) -> None:
     assert says in page(client, make_letter(**fields))
+
+
+def test_a_letter_of_a_worker_that_only_fell_silent_says_that_the_job_may_still_be_running(
+    client: Client,
+) -> None:
+    """Nobody saw it die: a frozen one goes on with the job, and whoever replays it meanwhile does it twice."""
+    Worker.objects.create(hostname="celery@pay-2", seen_at=LATER, tasks={"shop.tasks.other": None})
+    letter = make_letter(
+        reason=Reason.WORKER_LOST,
+        error_type=PRESUMED_LOST,
+        error="Its worker fell silent.",
+        worker="celery@pay-1",
+    )
+
+    text = page(client, letter)
+
+    assert "The job may still be running. Its worker fell silent, and nobody saw it die" in text
+    assert "Make sure first that celery@pay-1 is gone." in text
+    assert "The worker celery@pay-1 had run the job when it was last heard of at 03:12:00: Its worker" in text
+    assert "The process that ran" not in text
+    assert "stopped in the middle" not in text
+
+
+def test_a_key_that_no_ledger_knows_does_not_hide_that_a_job_may_still_be_running(client: Client) -> None:
+    letter = make_letter(reason=Reason.WORKER_LOST, error_type=PRESUMED_LOST, idempotency_key="receipt:1")
+
+    assert "The job may still be running." in page(client, letter)
 
 
 def test_the_note_says_when_no_online_worker_knows_the_task(client: Client) -> None:
