@@ -300,14 +300,18 @@ def measure(
     sentence: str,
     say: Callable[[float], str],
     is_duration: bool = False,
-    limit: float | None = None,
+    limit: tuple[float, str] | None = None,
     colour: str = "@c-4",
     markers: Sequence[Marker] = (),
     now: datetime,
 ) -> NumberChart:
-    """Draw any one measure with its limit, as an alert's page does; durations in seconds, shares in per cent."""
+    """Draw any one measure with its limit, as an alert's page does; durations in seconds, shares in per cent.
+
+    ``limit`` is the value and its words.
+    """
     shown = past_levels(window, values, now=now)
-    scale = Scale.of_durations([*shown, limit]) if is_duration else Scale(top_of([*shown, limit], least=1))
+    drawn = [*shown, *(limit or ())[:1]]
+    scale = Scale.of_durations(drawn) if is_duration else Scale(top_of(drawn, least=1))
     line = Line("now", colour, "solid", shown, say)
     return NumberChart(
         name="measure",
@@ -320,7 +324,7 @@ def measure(
             scale,
             markers,
             labels=end_labels(window, [replace(line, name="")], scale),
-            limit=None if limit is None else (limit, f"alert limit {say(limit)}"),
+            limit=None if limit is None else (limit[0], f"alert limit {limit[1]}"),
             now=now,
         ),
         columns=[title],

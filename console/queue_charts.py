@@ -23,6 +23,7 @@ from console.chart_parts import (
     top_of,
 )
 from console.presenters import figures as words
+from jobs.core import lengths
 from jobs.core.windows import Window
 from jobs.queues.reading import DepthPoint
 
@@ -125,6 +126,7 @@ def _queues(
     everything = [value for queue in drawn for value in values_by_queue[queue]]
     limit = near_limit(limit, everything)
     say: Callable[[float], str] = words.seconds if is_duration else words.count
+    say_limit: Callable[[float], str] = lengths.written if is_duration else words.count
     if is_duration:
         scale = Scale.of_durations([*everything, limit])
     else:
@@ -152,7 +154,7 @@ def _queues(
             labels=end_labels(
                 window, lines if len(series) > 1 else [replace(each, name="") for each in lines], scale
             ),
-            limit=None if limit is None else (limit, f"alert limit {say(limit)}"),
+            limit=None if limit is None else (limit, f"alert limit {say_limit(limit)}"),
             now=now,
         ),
         columns=[queue or "no queue" for queue in drawn],

@@ -5,27 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
 
 from jobs.alerts import rules
+from jobs.core import lengths
 from jobs.core.alert_kinds import KINDS, Kind, Unit
 from jobs.core.words import AlertKind, Severity
 from jobs.models import AlertRule
 
-_UNITS = {"s": 1, "min": 60, "h": 3_600, "days": 86_400}
-_UNIT_WORDS = {
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600),
-    **dict.fromkeys(("d", "day", "days"), 86_400),
-}
-_DURATION = re.compile(r"(\d{1,7})\s*([a-z]+)")
 _DURATIONS = ("hold_seconds", "recovery_hold_seconds", "cool_down_seconds", "reminder_seconds")
-_WHOLE = ("window_minutes", "minimum_attempts", "percentile")
+_WHOLE = ("minimum_attempts", "percentile")
+_LIMITS = ("threshold", "recovery_threshold")
 _TEXT_LIMIT = 4_000
+_PER_CENT = re.compile(r"\s*(%|per ?cent)$", re.IGNORECASE)
 _UNIT_OF_LIMIT = {Unit.A_MINUTE: "dead letters a minute"}
 
 
@@ -51,7 +46,8 @@ class FieldView:
     error: str
 
 
-_TIME = "Write for instance 30 s, 5 min, 4 h or 1 day."
+_TIME = "Write for instance 30 s, 5 min, 1 h 30 min or 1 day."
+_LIMIT_TIME = "Write for instance 15 min, 1 h 30 min, 90 s or 250 ms. A number alone is seconds."
 _FIELDS: dict[str, Wanted] = {
     "name": Wanted("Name", "It stands in mails and lists.", is_wide=True),
     "severity": Wanted(
@@ -61,8 +57,8 @@ _FIELDS: dict[str, Wanted] = {
     ),
     "task": Wanted("Task", "Its whole name; empty is every task."),
     "queue": Wanted("Queue", "Empty is every queue."),
-    "threshold": Wanted("Fires above", control="number"),
-    "recovery_threshold": Wanted("Recovers at or below", "Empty is the same limit.", control="number"),
+    "threshold": Wanted("Fires above"),
+    "recovery_threshold": Wanted("Recovers at or below", "Empty is the same limit."),
     "window_minutes": Wanted("Looks back", unit="minutes", control="number"),
     "percentile": Wanted(
         "Percentile", control="choice", choices=(("50", "p50"), ("90", "p90"), ("95", "p95"), ("99", "p99"))
@@ -119,7 +115,7 @@ class RuleForm(forms.Form):
         super().clean()
         for name, typed in list(self.cleaned_data.items()):
             try:
-                self.values[name] = read(name, typed.replace("\x00", ""))
+                self.values[name] = read(name, typed.replace("\x00", ""), unit=self.kind.unit)
             except ValueError as wrong:
                 self.add_error(name, str(wrong))
         for name, problem in rules.problems(AlertKind(self.kind.kind), self.values).items():
@@ -154,11 +150,9 @@ class RuleForm(forms.Form):
         return [self._view(name) for name in names if name in self.fields]
 
     def _view(self, name: str) -> FieldView:
-        wanted = _FIELDS[name]
-        if name in {"threshold", "recovery_threshold"}:
-            unit = _UNIT_OF_LIMIT.get(self.kind.unit, self.kind.unit.value)
-            wanted = Wanted(wanted.label, wanted.help, unit, wanted.control)
-        value = str(self.data.get(name, "")) if self.is_bound else write(name, getattr(self.rule, name))
+        wanted = _wanted_limit(name, self.kind.unit) if name in _LIMITS else _FIELDS[name]
+        saved = write(name, getattr(self.rule, name), unit=self.kind.unit)
+        value = str(self.data.get(name, "")) if self.is_bound else saved
         if name == "percentile" and value not in {each for each, _ in wanted.choices}:
             choices = (*wanted.choices, (value[:10], f"p{value[:10]}"))
             wanted = Wanted(wanted.label, wanted.help, control="choice", choices=choices)
@@ -166,61 +160,83 @@ class RuleForm(forms.Form):
         return FieldView(name, wanted, value[:_TEXT_LIMIT], str(errors[0]) if errors else "")
 
 
-def read(name: str, typed: str) -> Any:
-    """Read what was typed into a field.
+def _wanted_limit(name: str, unit: Unit) -> Wanted:
+    """Say how a limit is asked for: a length of time has its units within, other numbers have one after them."""
+    wanted = _FIELDS[name]
+    if unit is Unit.SECONDS:
+        return replace(wanted, help=f"{_LIMIT_TIME} {wanted.help}".strip())
+    return replace(wanted, unit=_UNIT_OF_LIMIT.get(unit, unit.value), control="number")
+
+
+def read(name: str, typed: str, *, unit: Unit) -> Any:
+    """Read what was typed into a field; ``unit`` is that of the rule's limits.
 
     Raises:
         ValueError: when it cannot be read; says what to write.
     """
     if name in _DURATIONS:
-        return seconds_of(typed)
+        return _seconds(typed)
+    if name == "window_minutes":
+        return _minutes(typed)
     if name in _WHOLE:
         return _whole(typed)
-    if name == "threshold":
-        return _number(typed)
-    if name == "recovery_threshold":
-        return _number(typed) if typed else None
+    if name in _LIMITS:
+        return None if name == "recovery_threshold" and not typed else _limit(typed, unit)
     if name == "recipients":
         return list(dict.fromkeys(re.split(r"[\s,;]+", typed))) if typed else []
     return typed
 
 
-def write(name: str, value: Any) -> str:
+def write(name: str, value: Any, *, unit: Unit) -> str:
     """Write a rule's value as ``read`` reads it."""
     if value is None:
         return ""
     if name in _DURATIONS:
-        return duration_text(int(value))
-    if name in {"threshold", "recovery_threshold"}:
+        return lengths.written(value)
+    if name in _LIMITS:
+        words = lengths.written(value) if unit is Unit.SECONDS else ""
+        if words and lengths.seconds_of(words) == value:
+            return words
         return f"{value:.10g}" if value < 1e10 else repr(float(value))
     if name == "recipients":
         return "\n".join(str(each) for each in value)
     return str(value)
 
 
-def seconds_of(typed: str) -> int:
-    """Read a length of time: "30 s", "5 min", "4 h", "1 day", "0".
-
-    Raises:
-        ValueError: when it is none; says how to write one.
-    """
-    text = typed.strip().lower()
-    if text == "0":
-        return 0
-    found = _DURATION.fullmatch(text)
-    if found is None or found[2] not in _UNIT_WORDS:
+def _seconds(typed: str) -> float:
+    """Read how long something must last. A number alone is refused: who types 5 may mean minutes."""
+    seconds = 0.0 if typed == "0" else lengths.seconds_of(typed)
+    if seconds is None:
         advice = "Write a number with its unit: 30 s, 5 min, 4 h or 1 day."
         raise ValueError(f"“{typed[:40]}” is no length of time. {advice}" if typed else advice)
-    return int(found[1]) * _UNIT_WORDS[found[2]]
+    return int(seconds) if seconds == int(seconds) else seconds
 
 
-def duration_text(seconds: int) -> str:
-    """Write a length of time in the greatest unit that it is a whole number of."""
-    if seconds == 0:
-        return "0"
-    unit, length = next(each for each in reversed(_UNITS.items()) if seconds % each[1] == 0)
-    number = seconds // length
-    return f"{number} {'day' if unit == 'days' and number == 1 else unit}"
+def _minutes(typed: str) -> int:
+    """Read how far a rule looks back: whole minutes, or a length of time that is some."""
+    seconds = lengths.seconds_of(typed)
+    if seconds is None:
+        return _whole(typed)
+    if seconds % 60:
+        raise ValueError(f"“{typed[:40]}” is not a whole number of minutes.")
+    return int(seconds // 60)
+
+
+def _limit(typed: str, unit: Unit) -> float:
+    """Read a limit in its unit: a length of time, or a number, after which "%" may stand where it is one."""
+    if unit is Unit.PER_CENT:
+        return _number(_PER_CENT.sub("", typed))
+    if unit is not Unit.SECONDS:
+        return _number(typed)
+    seconds = lengths.seconds_of(typed)
+    if seconds is not None:
+        return seconds
+    try:
+        return _number(typed)
+    except ValueError:
+        raise ValueError(
+            f"“{typed[:40]}” is no length of time. {_LIMIT_TIME}" if typed else _LIMIT_TIME
+        ) from None
 
 
 def _whole(typed: str) -> int:

@@ -82,7 +82,7 @@ def _of_attempts(alert: Alert, kind: AlertKind, window: Window, *, now: datetime
         sentence=_sentence(alert, now=now),
         say=_say(alert),
         is_duration=kind is AlertKind.LATENCY,
-        limit=rule.threshold,
+        limit=(rule.threshold, alert_words.limit(rule, rule.threshold)),
         colour=_COLOURS.get(kind, "@c-dead"),
         markers=_markers(window),
         now=now,

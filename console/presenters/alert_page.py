@@ -15,10 +15,11 @@ from console.presenters import alert_chart, alert_list, alert_words
 from console.presenters.alert_list import AlertRow
 from console.presenters.alert_place import Place, place_of
 from console.presenters.letter_story import ordinal
-from console.presenters.plain import duration, visible
+from console.presenters.plain import visible
 from jobs import conf, search
 from jobs.alerts import reading, recipients, rules
 from jobs.core import alert_words as words
+from jobs.core import lengths
 from jobs.core import query as core_query
 from jobs.core.alert_kinds import Unit
 from jobs.core.windows import Window
@@ -183,7 +184,7 @@ def _tiles(alert: Alert, row: AlertRow, *, now: datetime) -> list[Tile]:
     figure, unit = _figure(alert.rule, alert.peak)
     tiles.append(Tile("Highest", figure, unit, "so far" if alert.resolved_at is None else "while it lasted"))
     if kind.has_threshold:
-        figure, unit = _figure(alert.rule, alert.rule.threshold)
+        figure, unit = words.limit_figure(kind.unit, alert.rule.threshold)
         tiles.append(Tile("Limit", figure, unit, "fires above it"))
     if alert.before is not None:
         figure, unit = _figure(alert.rule, alert.before)
@@ -218,7 +219,7 @@ def _life(
     alert: Alert, told: Sequence[Notification], silences: Sequence[Silence], *, now: datetime
 ) -> list[Entry]:
     rule = alert.rule
-    hold = f"It must last for {duration(rule.hold_seconds)}." if rule.hold_seconds else ""
+    hold = f"It must last for {lengths.written(rule.hold_seconds)}." if rule.hold_seconds else ""
     begun = alert_words.sentence(rule).rstrip(".")
     entries = [Entry(alert.began_at, "point", "grey", "Began", f"{begun}.", hold)]
     for silence in silences:
@@ -231,7 +232,7 @@ def _life(
         entries.append(Entry(alert.fired_at, "bell", "red", "Fired", _fired_text(alert)))
     entries += [notification_entry(each, now=now) for each in told]
     if alert.recovering_since is not None and alert.state == AlertState.FIRING:
-        wait = duration(rule.recovery_hold_seconds)
+        wait = lengths.written(rule.recovery_hold_seconds)
         text = f"below the limit; it is over when that has lasted for {wait}"
         entries.append(Entry(alert.recovering_since, "hourglass", "amber", "Recovering", text))
     if alert.resolved_at is not None:
@@ -281,16 +282,19 @@ def rule_facts(rule: AlertRule) -> list[Fact]:
     uses = alert_words.kind_of(rule).uses
     facts: list[Fact] = []
     if "threshold" in uses:
-        facts.append(Fact("Fires above", alert_words.with_unit(rule, rule.threshold)))
+        facts.append(Fact("Fires above", alert_words.limit(rule, rule.threshold)))
         recovery = rule.threshold if rule.recovery_threshold is None else rule.recovery_threshold
-        facts.append(Fact("Recovers at", f"{alert_words.with_unit(rule, recovery)} or less"))
+        facts.append(Fact("Recovers at", f"{alert_words.limit(rule, recovery)} or less"))
     facts += [
-        Fact("Must last", duration(rule.hold_seconds) if rule.hold_seconds else "fires at once"),
+        Fact("Must last", lengths.written(rule.hold_seconds) if rule.hold_seconds else "fires at once"),
         Fact(
-            "Is over after", duration(rule.recovery_hold_seconds) if rule.recovery_hold_seconds else "at once"
+            "Is over after",
+            lengths.written(rule.recovery_hold_seconds) if rule.recovery_hold_seconds else "at once",
         ),
-        Fact("Not again for", duration(rule.cool_down_seconds) if rule.cool_down_seconds else "no pause"),
-        Fact("Reminds each", duration(rule.reminder_seconds) if rule.reminder_seconds else "never"),
+        Fact(
+            "Not again for", lengths.written(rule.cool_down_seconds) if rule.cool_down_seconds else "no pause"
+        ),
+        Fact("Reminds each", lengths.written(rule.reminder_seconds) if rule.reminder_seconds else "never"),
     ]
     return facts
 

@@ -25,8 +25,13 @@ def sentence(rule: AlertRule) -> str:
 
 
 def with_unit(rule: AlertRule, value: float | None) -> str:
-    """Return a value with its unit on one line; "" when there is none."""
+    """Return a measured value with its unit on one line; "" when there is none."""
     return "" if value is None else words.said(kind_of(rule).unit, value)
+
+
+def limit(rule: AlertRule, value: float) -> str:
+    """Return a limit with its unit on one line, as it was typed."""
+    return words.limit(kind_of(rule).unit, value)
 
 
 def names(each: Notification) -> list[str]:

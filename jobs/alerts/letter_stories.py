@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from jobs import search
 from jobs.alerts import addresses, letters, reading, rules, stories
 from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
-from jobs.core import alert_words
+from jobs.core import alert_words, lengths
 from jobs.core import query as core_query
 from jobs.core.moments import FIRST_MOMENT
 from jobs.core.words import AlertKind, GroupState, LetterState, OperationKind, RollupLevel, RollupScope
@@ -80,7 +80,7 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
         (f"{ago}, and {_waiting(in_all)}.", False),
     ]
     if rule.kind == AlertKind.LETTERS_GROWING:
-        limit = alert_words.number(rule.threshold)
+        limit = alert_words.exact(rule.threshold)
         was = "" if before is None else f"; in the hour before it was {alert_words.number(before)} a minute"
         parts.append((f" The limit is {limit} a minute{was}.", False))
     headline = _headline(bundle)
@@ -197,7 +197,7 @@ def _next(rule: AlertRule) -> str:
     end = "when they stop growing" if rule.kind == AlertKind.LETTERS_GROWING else "when it is over"
     if not rule.reminder_seconds:
         return f"You get one more mail, {end}."
-    return f"You get one more mail {end}, and a reminder every {alert_words.duration(rule.reminder_seconds)} until then."
+    return f"You get one more mail {end}, and a reminder every {lengths.written(rule.reminder_seconds)} until then."
 
 
 def _rows(span: Span, *, now: datetime) -> list[search.GroupRow]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jobs.alerts import rules, silences
-from jobs.core import alert_words
+from jobs.core import alert_words, lengths
 from jobs.core.alerts import KINDS, Unit
 from jobs.core.spans import span
 from jobs.core.words import AlertKind, AlertState, Severity
@@ -84,7 +84,7 @@ def described(alert: Alert, *, silenced_until: datetime | None = None) -> OpenAl
         since=since,
         figure=figure,
         unit=unit,
-        limit=alert_words.said(kind.unit, rule.threshold) if kind.has_threshold else "",
+        limit=alert_words.limit(kind.unit, rule.threshold) if kind.has_threshold else "",
         severity=Severity(rule.severity),
         silenced_until=silenced_until,
         letters_query=letters_query_of(alert),
@@ -135,7 +135,7 @@ def letters_query_of(alert: Alert) -> str:
 def _sentence(alert: Alert) -> str:
     kind = KINDS[AlertKind(alert.rule.kind)]
     if alert.state == AlertState.PENDING:
-        held = alert_words.duration(alert.rule.hold_seconds)
+        held = lengths.written(alert.rule.hold_seconds)
         return (
             f"It fires when it has lasted for {held}." if alert.rule.hold_seconds else "It is about to fire."
         )

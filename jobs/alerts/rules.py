@@ -15,7 +15,7 @@ from django.db import transaction
 from jobs import audit
 from jobs.alerts import endings
 from jobs.audit import Actor
-from jobs.core import alert_words
+from jobs.core import alert_words, lengths
 from jobs.core.alert_words import RuleWords
 from jobs.core.alerts import KINDS, Unit
 from jobs.core.words import AlertKind, Severity
@@ -104,13 +104,12 @@ def _number_problems(kind: AlertKind, values: Mapping[str, Any]) -> dict[str, st
             continue
         value = values[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            found[name] = (
-                f"{str(value)[:40]} is not a whole number from {least:,} to {most:,} {unit}".strip() + "."
-            )
+            found[name] = _out_of_bounds(value, least, most, unit)
     reminder = values.get("reminder_seconds", 0)
     if "reminder_seconds" not in found and 0 < reminder < LEAST_REMINDER_SECONDS:
         found["reminder_seconds"] = (
-            f"A reminder every {reminder} seconds is too often. Write {LEAST_REMINDER_SECONDS} or more, or 0 for none."
+            f"A reminder every {lengths.written(reminder)} is too often."
+            f" Write {lengths.written(LEAST_REMINDER_SECONDS)} or more, or 0 for none."
         )
     for name in ("threshold", "recovery_threshold"):
         value = values.get(name)
@@ -119,13 +118,25 @@ def _number_problems(kind: AlertKind, values: Mapping[str, Any]) -> dict[str, st
     threshold, recovery = values.get("threshold"), values.get("recovery_threshold")
     if not found.keys() & {"threshold", "recovery_threshold"}:
         if KINDS[kind].unit is Unit.PER_CENT and threshold is not None and threshold >= 100:
-            found["threshold"] = f"More than {threshold:g} % is never reached. Write less than 100."
+            found["threshold"] = (
+                f"More than {alert_words.exact(threshold)} % is never reached. Write less than 100."
+            )
         if threshold is not None and recovery is not None and recovery > threshold:
+            write = lengths.written if KINDS[kind].unit is Unit.SECONDS else alert_words.exact
             found["recovery_threshold"] = (
-                f"It would recover at {recovery:g} while it still fires above {threshold:g}."
-                f" Write at most {threshold:g}."
+                f"It would recover at {write(recovery)} while it still fires above {write(threshold)}."
+                f" Write at most {write(threshold)}."
             )
     return found
+
+
+def _out_of_bounds(value: object, least: int, most: int, unit: str) -> str:
+    if unit != "seconds" or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f"{str(value)[:40]} is not a whole number from {least:,} to {most:,} {unit}".strip() + "."
+    words = lengths.written(value) if value >= 0 else f"{value} s"
+    return (
+        f"{words} is not a whole number of seconds from {lengths.written(least)} to {lengths.written(most)}."
+    )
 
 
 def _is_amount(value: object) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from jobs.alerts import addresses, letter_stories, reading, rules, stories
 from jobs.alerts.letters import whole_minute
 from jobs.alerts.stories import MOST_ROWS, Link, Part, Row, Story, Table, Tone, line
-from jobs.core import alert_words
+from jobs.core import alert_words, lengths
 from jobs.core.alerts import KINDS, Unit
 from jobs.core.query import quote
 from jobs.core.windows import Window
@@ -62,7 +62,7 @@ def firing(bundle: Sequence[Alert], *, tone: Tone, now: datetime) -> Story:
         (f"{alert_words.ago((now - since).total_seconds())}.", False),
     ]
     if kind.has_threshold:
-        parts.append((f" The limit is {alert_words.said(kind.unit, rule.threshold)}.", False))
+        parts.append((f" The limit is {alert_words.limit(kind.unit, rule.threshold)}.", False))
     parts.append((f" {_consequence(bundle, now=now)}", False))
     if tone is Tone.STILL:
         subject = alert_words.still_subject(headline, lasted=reading.lasted_words(bundle, now=now))
@@ -131,7 +131,7 @@ def _consequence(bundle: Sequence[Alert], *, now: datetime) -> str:
 def _next(rule: AlertRule) -> str:
     if not rule.reminder_seconds:
         return "You get one more mail, when it is over."
-    return f"You get one more mail when it is over, and a reminder every {alert_words.duration(rule.reminder_seconds)}."
+    return f"You get one more mail when it is over, and a reminder every {lengths.written(rule.reminder_seconds)}."
 
 
 def _button(rule: AlertRule, bundle: Sequence[Alert], *, now: datetime) -> Link:

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from jobs.alerts import addresses, reading, rules
-from jobs.core import alert_words
+from jobs.core import alert_words, lengths
 from jobs.core.cleaning import clean_line, for_terminal
 from jobs.core.words import AlertKind
 from jobs.models import Alert, AlertRule
@@ -110,7 +110,7 @@ def rule_line(rule: AlertRule) -> str:
 
 def recovered_rule_line(rule: AlertRule) -> str:
     """Say which rule it was, and why it is over."""
-    words = alert_words.duration(rule.recovery_hold_seconds)
+    words = lengths.written(rule.recovery_hold_seconds)
     held = (
         f"after {words} below its limit"
         if rule.recovery_hold_seconds

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from jobs.core import lengths
 from jobs.core.alert_kinds import KINDS, Unit
 from jobs.core.words import AlertKind
 
@@ -31,8 +32,15 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+def exact(value: float) -> str:
+    """Write a number as it is: "20", "0.05", "1,000.5"."""
+    return f"{int(value):,}" if value == int(value) else f"{value:,.10g}"
+
+
 def duration(seconds: float) -> str:
-    """Say how long: "0.4 s", "31 min", "2 h 41 min", "3 days"."""
+    """Say how long something measured is: "40 ms", "4.2 s", "31 min", "2 h 41 min", "3 days"."""
+    if 0 < seconds < 0.9995:
+        return f"{number(seconds * 1_000)} ms"
     if seconds < 10:
         return f"{number(seconds)} s"
     whole = round(seconds)
@@ -59,47 +67,60 @@ def counted(count: float, noun: str) -> str:
 
 
 def figure(unit: Unit, value: float) -> tuple[str, str]:
-    """Return a value as its figure and the unit after it; a duration has its units within."""
+    """Return a measured value as its figure and the unit after it; a duration has its units within."""
+    return duration(value) if unit is Unit.SECONDS else number(value), _unit_after(unit, value)
+
+
+def limit_figure(unit: Unit, value: float) -> tuple[str, str]:
+    """Return a limit as ``figure`` does, but not rounded: it is what somebody typed."""
+    return lengths.written(value) if unit is Unit.SECONDS else exact(value), _unit_after(unit, value)
+
+
+def _unit_after(unit: Unit, value: float) -> str:
     if unit is Unit.SECONDS:
-        return duration(value), ""
-    if unit in {Unit.MESSAGES, Unit.JOBS, Unit.WORKERS}:
-        return number(value), unit.value.removesuffix("s") if value == 1 else unit.value
-    return number(value), unit.value
+        return ""
+    is_one = value == 1 and unit in {Unit.MESSAGES, Unit.JOBS, Unit.WORKERS}
+    return unit.value.removesuffix("s") if is_one else unit.value
 
 
 def said(unit: Unit, value: float) -> str:
-    """Return a value with its unit: "125 a minute", "1 message", "31 min", "9.1 %"."""
+    """Return a measured value with its unit: "125 a minute", "1 message", "31 min", "9.1 %"."""
     return " ".join(part for part in figure(unit, value) if part)
+
+
+def limit(unit: Unit, value: float) -> str:
+    """Return a limit with its unit: "20.5 a minute", "10,000 messages", "1 h 30 min", "5 %"."""
+    return " ".join(part for part in limit_figure(unit, value) if part)
 
 
 def in_words(rule: RuleWords) -> str:
     """Say when a rule fires: "more than 20 a minute over 5 minutes, all queues"."""
     kind = KINDS[rule.kind]
-    limit = said(kind.unit, rule.threshold)
+    above = limit(kind.unit, rule.threshold)
     window = "the last minute" if rule.window_minutes == 1 else f"{rule.window_minutes} minutes"
     over = "over a minute" if rule.window_minutes == 1 else f"over {window}"
     within = f"in {window}"
     begin = {
-        AlertKind.LETTERS_GROWING: f"more than {limit} {over}",
-        AlertKind.GROUP_FAILING: f"more than {limit} of a new or regressed group died {within}",
-        AlertKind.QUEUE_DEPTH: f"more than {limit} wait",
-        AlertKind.OLDEST_AGE: f"the oldest message has waited for more than {limit}",
-        AlertKind.LATENCY: f"p{rule.percentile} of latency above {limit} {over}",
-        AlertKind.FAILURE_RATE: f"more than {limit} of jobs fail {over}",
-        AlertKind.RETRY_RATE: f"more than {limit} of attempts are to be tried again {over}",
+        AlertKind.LETTERS_GROWING: f"more than {above} {over}",
+        AlertKind.GROUP_FAILING: f"more than {above} of a new or regressed group died {within}",
+        AlertKind.QUEUE_DEPTH: f"more than {above} wait",
+        AlertKind.OLDEST_AGE: f"the oldest message has waited for more than {above}",
+        AlertKind.LATENCY: f"p{rule.percentile} of latency above {above} {over}",
+        AlertKind.FAILURE_RATE: f"more than {above} of jobs fail {over}",
+        AlertKind.RETRY_RATE: f"more than {above} of attempts are to be tried again {over}",
         AlertKind.NO_CONSUMER: "messages wait and no worker consumes them",
         AlertKind.NOTHING_RECEIVED: f"messages wait and workers that have time took none {within}",
         AlertKind.WORKER_LOST: "a worker fell silent without a goodbye",
-        AlertKind.BEAT_SILENT: f"beat was not seen for more than {limit}",
-        AlertKind.OUTBOX_LAG: f"a message has been due for more than {limit}",
-        AlertKind.COLLECTOR_LAG: f"records have waited for more than {limit}",
+        AlertKind.BEAT_SILENT: f"beat was not seen for more than {above}",
+        AlertKind.OUTBOX_LAG: f"a message has been due for more than {above}",
+        AlertKind.COLLECTOR_LAG: f"records have waited for more than {above}",
     }[rule.kind]
     parts = [begin]
     if "minimum_attempts" in kind.uses and rule.minimum_attempts:
         of = "attempt" if rule.kind == AlertKind.RETRY_RATE else "job"
         parts.append(f"of at least {counted(rule.minimum_attempts, of)}")
     if rule.hold_seconds:
-        parts.append(f"for {duration(rule.hold_seconds)} on end")
+        parts.append(f"for {lengths.written(rule.hold_seconds)} on end")
     return f"{', '.join(parts)}{_where(rule)}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta
 
-_UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:\d{1,9}[wdhms])+", re.IGNORECASE)
+from jobs.core import lengths
+
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 # No job died outside of this, and a margin around it still is a date.
 FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
@@ -42,8 +42,9 @@ def _read(typed: str, now: datetime, is_end: bool, after: datetime | None) -> da
     today = now.astimezone(UTC).date()
     days = {"today": today, "yesterday": today - timedelta(days=1)}
     try:
-        if _DURATION.fullmatch(word):
-            return (now - _duration(word)).astimezone(UTC)
+        # A blank ends a word of a search: who quotes one means something else.
+        if " " not in word and (seconds := lengths.seconds_of(word)) is not None:
+            return (now - timedelta(seconds=seconds)).astimezone(UTC)
         if match := _CLOCK.fullmatch(word):
             return _clock(match, now, after if is_end else None)
         if word in days or re.fullmatch(r"\d{4}-\d{2}-\d{2}", word):
@@ -58,11 +59,6 @@ def _read(typed: str, now: datetime, is_end: bool, after: datetime | None) -> da
         raise
     except ValueError:
         raise MomentError(f"is not a time. {_ADVICE}") from None
-
-
-def _duration(text: str) -> timedelta:
-    parts = re.findall(r"(\d+)([wdhms])", text)
-    return timedelta(seconds=sum(int(number) * _UNITS[unit] for number, unit in parts))
 
 
 def _clock(match: re.Match[str], now: datetime, after: datetime | None) -> datetime:

@@ -58,7 +58,7 @@ def test_a_rule_is_made_with_an_audit_entry_in_words() -> None:
         ("window_minutes", 0, "from 1 to 1,440 minutes"),
         ("window_minutes", 1.5, "whole number"),
         ("percentile", 100, "from 1 to 99"),
-        ("hold_seconds", 86_401, "from 0 to 86,400 seconds"),
+        ("hold_seconds", 86_401, "1 day 1 s is not a whole number of seconds from 0 s to 1 day."),
         ("reminder_seconds", 30, "too often"),
         ("recipients", ["mara@shop.example", "mara"], "'mara' is not an e-mail address"),
         ("recipients", ["a@b.example\nBcc: c@d.example"], "is not an e-mail address"),

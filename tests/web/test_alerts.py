@@ -304,7 +304,7 @@ def test_the_life_of_an_alert_is_told_in_its_order():
 
     told = [
         "Began More than 20 a minute over 5 minutes",
-        "It must last for 60 s.",
+        "It must last for 1 min.",
         "Fired highest 129 a minute, 4 a minute before",
         "Alert sent e-mail to oncall@shop.example At the third try.",
         "Recovered after 26 min",
