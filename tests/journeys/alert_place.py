@@ -74,16 +74,19 @@ def grows(place: AlertPlace) -> None:
 
 @contextmanager
 def worker_on_critical(place: AlertPlace) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a real worker that consumes the queue critical and has reported."""
+    """Run a real worker that consumes the queue critical, is ready and has reported."""
     command = [
         *(sys.executable, "-m", "celery", "-A", "tests.journeys.shop", "worker"),
-        *("-c", "1", "-Q", "critical", "-n", "only@one"),
+        *("-c", "1", "-Q", "critical", "-n", "only@one", "-l", "INFO"),
     ]
+    log = place.directory / "worker.log"
     env = {**place.env, "SHOP_SWITCH": str(place.directory / "fixed"), "JOBS_PREFLIGHT": "off"}
-    with running(command, env=env, log=place.directory / "worker.log", cwd=ROOT) as worker:
+    with running(command, env=env, log=log, cwd=ROOT) as worker:
         wait_until(
             lambda: WorkerBoot.objects.filter(hostname="only@one").exists(), seconds=60, what="the worker"
         )
+        # It reports while it still starts.
+        wait_until(lambda: b" ready." in log.read_bytes(), seconds=60, what="the worker to be ready")
         yield worker
 
 

@@ -50,7 +50,8 @@ def link(text: str) -> str:
 def test_letters_grow_and_are_replayed_and_each_is_one_mail(place: AlertPlace, watch: Watch) -> None:
     """Jobs die and are replayed in a real worker, and the rules are judged as often as they are by default."""
     User.objects.create_superuser("mara", "", "x")
-    watch(AlertKind.LETTERS_GROWING, threshold=20, window_minutes=1)
+    # Fires with the last of the thirty: a judgement may come while they are still dying.
+    watch(AlertKind.LETTERS_GROWING, threshold=29, window_minutes=1)
     place.every_seconds = "5"
     place.start_runops()
     # What died before, and is no part of it.
