@@ -9,6 +9,8 @@ from typing import Any
 import redis
 
 LEDGER = "test:ledger"
+# The key on which a job waits that runs until it is let go.
+GO = "test:go"
 
 _client: redis.Redis | None = None
 

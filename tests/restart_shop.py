@@ -14,7 +14,7 @@ django.setup()
 
 from jobs import Job, TransientError  # noqa: E402 - needs Django's settings
 from jobs.agent import attach  # noqa: E402
-from tests.job_ledger import write  # noqa: E402
+from tests.job_ledger import GO, ledger_client, write  # noqa: E402
 
 app = Application("restarted", broker=os.environ.get("BROKER_URL", "memory://"))
 app.conf.update(
@@ -51,7 +51,12 @@ def paced(number: int) -> None:
 
 
 @app.task(base=Job, name="restarted.long")
-def long(number: int, seconds: float) -> None:
+def long(number: int) -> None:
+    """Run until the test lets it go."""
     write("start", number)
-    time.sleep(seconds)
+    deadline = time.monotonic() + 90
+    while not ledger_client().exists(GO):
+        if time.monotonic() > deadline:
+            raise TimeoutError(GO)
+        time.sleep(0.02)
     write("end", number)

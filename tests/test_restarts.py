@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.job_fleet import JobFleet, job_fleet
+from tests.job_ledger import GO
 from tests.rabbit import RabbitServer
 from tests.servers import wait_until
 
@@ -80,7 +82,12 @@ def survive_restarts(fleet: JobFleet, *, rounds: int, workers: int) -> None:
     # What ran was let to its end, and ran once.
     assert begun == ended
     assert set(ended.values()) == {1}, [number for number, times in ended.items() if times > 1]
-    assert traffic.sent == len(ended) + fleet.waiting()
+    # RabbitMQ puts back what a worker had fetched once it has seen that its connection is gone.
+    wait_until(
+        lambda: traffic.sent == len(ended) + fleet.waiting(),
+        seconds=10,
+        what=f"each of {traffic.sent} jobs to have ended or to wait ({fleet.directory})",
+    )
 
     last = fleet.start(2)
     wait_until(
@@ -111,12 +118,17 @@ def test_restarts_on_rabbitmq_lose_and_repeat_nothing(rabbit_fleet: JobFleet) ->
 
 def test_a_worker_that_is_told_to_stop_lets_its_job_finish_and_leaves_the_rest(redis_fleet: JobFleet) -> None:
     (worker,) = redis_fleet.start(1)
-    redis_fleet.send("restarted.long", [(0, 1.5)])
+    redis_fleet.send("restarted.long", [(0,)])
     wait_until(redis_fleet.ledger_length, what="the long job to start")
     redis_fleet.send("restarted.plain", ((number,) for number in range(1, 6)))
 
-    codes = redis_fleet.terminate([worker])
+    assert worker.process is not None
+    worker.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: b"Warm shutdown" in worker.log.read_bytes(), what="the worker to have heard it")
+    assert worker.is_alive
+    with redis_fleet.server.client() as client:
+        client.set(GO, 1)
 
-    assert codes == [0]
+    assert worker.process.wait(timeout=60) == 0
     assert [(line["what"], line["number"]) for line in redis_fleet.ledger()] == [("start", 0), ("end", 0)]
     assert redis_fleet.waiting() == 5
