@@ -130,7 +130,7 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, sig)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=40)
         self.kill()
 
     def kill(self) -> None:
@@ -246,6 +246,17 @@ class Worker:
 
     def wait_for_line(self, path: Path, *, count: int = 1, seconds: float = 20) -> None:
         wait_until(lambda: len(self.lines(path)) >= count, seconds=seconds, what=f"{path} ({self.log})")
+
+    def revoke(self, task_id: str) -> None:
+        """Have the worker discard a job that comes later.
+
+        It is asked until it answers: it says that it is ready before it hears what is said to all workers.
+        """
+        wait_until(
+            lambda: self.app.control.revoke(task_id, reply=True, timeout=5, limit=1),
+            seconds=60,
+            what=f"the worker to note what is revoked ({self.log})",
+        )
 
     def wait_until_it_tells_of(self, *jobs: Sent) -> None:
         """Wait until a batch of the worker says that these jobs run.

@@ -12,6 +12,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import redis
 from celery import Celery
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from kombu import Queue
@@ -154,12 +155,23 @@ def poison(path: str) -> None:
 
 
 @app.task(name="shop.take_all_down", acks_late=True)
-def take_all_down(path: str) -> None:
+def take_all_down(path: str, fetched: int = 0) -> None:
     mark.run(path, "ran")
-    # Until the jobs behind it are fetched: what Redis has popped and a dying worker has not read
-    # is lost whatever anybody does (FAILURE_MODES row 69).
-    time.sleep(0.5)
+    if fetched:
+        _wait_until_fetched(fetched)
     os._exit(1)
+
+
+def _wait_until_fetched(number: int) -> None:
+    """Wait until the worker has noted so many messages in Redis.
+
+    What Redis has popped and a dying worker has not read is lost whatever anybody does (FAILURE_MODES row 69).
+    """
+    deadline = time.monotonic() + 60
+    with redis.Redis.from_url(app.conf.broker_url, socket_timeout=10) as client:
+        while client.hlen("unacked") < number:
+            assert time.monotonic() < deadline, f"{client.hlen('unacked')} of {number} jobs were fetched"
+            time.sleep(0.02)
 
 
 @app.task(name="shop.mark_late", acks_late=True)

@@ -99,7 +99,7 @@ def test_row_30_a_hard_limit_on_gevent(fleet: Fleet) -> None:
 def test_row_33_a_revoked_job(worker_without_backend: Worker) -> None:
     worker = worker_without_backend
     task_id = f"revoked-{worker.path().name}"
-    worker.app.control.revoke(task_id, reply=True, timeout=5, limit=1)
+    worker.revoke(task_id)
 
     record = worker.record_of(worker.send("shop.fail", task_id=task_id))
 

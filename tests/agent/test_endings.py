@@ -153,7 +153,7 @@ def test_row_31_a_job_that_catches_its_soft_limit_is_no_death(prefork: Worker) -
 
 def test_row_33_revoked_before_its_start_is_an_ending_and_no_death(worker: Worker) -> None:
     task_id = f"revoked-{worker.path().name}"
-    worker.app.control.revoke(task_id, reply=True, timeout=5, limit=1)
+    worker.revoke(task_id)
 
     record = worker.record_of(worker.send("shop.fail", task_id=task_id))
 

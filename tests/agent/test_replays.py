@@ -70,7 +70,7 @@ def test_a_replay_that_is_ignored_reports_its_outcome(worker: Worker) -> None:
 
 def test_a_replay_that_is_revoked_reports_its_outcome(worker: Worker) -> None:
     task_id = f"revoked-{worker.path().name}"
-    worker.app.control.revoke(task_id, reply=True, timeout=5, limit=1)
+    worker.revoke(task_id)
 
     record = worker.record_of(replay(worker, "shop.fail", id=task_id))
 
