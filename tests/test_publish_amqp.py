@@ -10,22 +10,13 @@ from kombu import Connection, Queue
 from jobs.broker import connect
 from jobs.broker.publish import publish
 from jobs.errors import BrokerUnavailable
-from tests.rabbit import RabbitServer
+from tests.rabbit import VirtualHost
 from tests.servers import free_port
 from tests.test_publish import outgoing
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[RabbitServer]:
-    server = RabbitServer()
-    try:
-        yield server.start()
-    finally:
-        server.remove()
-
-
 @pytest.fixture
-def queue(rabbit: RabbitServer, settings) -> Iterator[str]:
+def queue(rabbit: VirtualHost, settings) -> Iterator[str]:
     settings.BROKER_URL = rabbit.url
     with Connection(rabbit.url) as connection:
         declared = Queue("critical", durable=True)(connection.default_channel)

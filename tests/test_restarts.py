@@ -14,7 +14,7 @@ import pytest
 
 from tests.job_fleet import JobFleet, job_fleet
 from tests.job_ledger import GO
-from tests.rabbit import RabbitServer
+from tests.rabbit import VirtualHost
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.worker
@@ -30,13 +30,9 @@ def redis_fleet(tmp_path: Path) -> Iterator[JobFleet]:
 
 
 @pytest.fixture
-def rabbit_fleet(tmp_path: Path) -> Iterator[JobFleet]:
-    rabbit = RabbitServer()
-    try:
-        with job_fleet(tmp_path, 0, application=APPLICATION, rabbit=rabbit.start()) as fleet:
-            yield fleet
-    finally:
-        rabbit.remove()
+def rabbit_fleet(tmp_path: Path, rabbit: VirtualHost) -> Iterator[JobFleet]:
+    with job_fleet(tmp_path, 0, application=APPLICATION, rabbit=rabbit) as fleet:
+        yield fleet
 
 
 class Traffic:

@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import redis
 from celery import Celery
 from kombu import Connection, Producer
 
 from jobs.agent import attach, wire
 from tests.agent import recorded, shop
-from tests.servers import RedisServer, wait_until
+from tests.servers import RedisServer, living_in_group, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 # Nothing listens on port 1.
@@ -46,15 +45,6 @@ class RecordingProducer(Producer):
 @functools.lru_cache(maxsize=5_000)
 def _record(raw: bytes) -> wire.Record:
     return wire.decode(base64.b64decode(json.loads(raw)["body"]))
-
-
-def _living_in_group(group: int) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
 
 
 @dataclass
@@ -144,7 +134,7 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         self.process.wait(timeout=10)
-        wait_until(lambda: not _living_in_group(pid), what="the worker's children to be gone")
+        wait_until(lambda: not living_in_group(pid), what="the worker's children to be gone")
         self.process = None
 
     def path(self, name: str = "mark") -> Path:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil
 import pytest
 
 from tests.agent.fleet import Worker
-from tests.rabbit import RabbitServer, rabbit_server
+from tests.rabbit import VirtualHost
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.worker
-
-
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[RabbitServer]:
-    with rabbit_server() as server:
-        yield server
 
 
 def replaced_child(worker: Worker) -> psutil.Process:
@@ -65,7 +59,7 @@ def test_row_69_a_child_that_was_replaced_does_not_share_the_connection_on_which
 
 
 def test_a_child_that_was_replaced_does_not_keep_the_connection_to_rabbitmq_open(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer
+    own_worker: Callable[..., Worker], rabbit: VirtualHost
 ) -> None:
     worker = own_worker("prefork", broker_url=rabbit.url, queue="inherited").start()
     child = replaced_child(worker)

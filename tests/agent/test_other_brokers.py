@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +11,10 @@ from kombu import Connection, Queue
 
 from jobs.agent import wire
 from tests.agent.fleet import Sent, Worker
-from tests.rabbit import RabbitServer, rabbit_server
+from tests.rabbit import VirtualHost
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.worker
-
-
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[RabbitServer]:
-    with rabbit_server() as server:
-        yield server
 
 
 def taken_records(worker: Worker) -> list[wire.Record]:
@@ -57,7 +51,7 @@ def one_record(worker: Worker, sent: Sent) -> wire.Record:
 
 
 def test_rabbitmq_captures_and_keeps_the_priority(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer
+    own_worker: Callable[..., Worker], rabbit: VirtualHost
 ) -> None:
     worker = own_worker("prefork", broker_url=rabbit.url, queue=f"q{uuid.uuid4().hex}").start()
     failed = worker.send("shop.ship", 1, "ä", headers={"tenant": "blue"}, priority=3)
@@ -78,7 +72,7 @@ def test_rabbitmq_captures_and_keeps_the_priority(
     [("nosuch.task", "unregistered"), ("shop.kill", "worker_lost"), ("shop.reject_late", "rejected")],
 )
 def test_rabbitmq_captures(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer, task: str, reason: str
+    own_worker: Callable[..., Worker], rabbit: VirtualHost, task: str, reason: str
 ) -> None:
     worker = own_worker("prefork", broker_url=rabbit.url, queue=f"q{uuid.uuid4().hex}").start()
 
@@ -92,7 +86,7 @@ def test_rabbitmq_captures(
     ("task", "reason"), [("shop.poison", "worker_lost"), ("shop.reject_requeue", "rejected")]
 )
 def test_rabbitmq_lets_a_job_come_back_three_times(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer, task: str, reason: str, quorum: bool
+    own_worker: Callable[..., Worker], rabbit: VirtualHost, task: str, reason: str, quorum: bool
 ) -> None:
     worker = own_worker("prefork", broker_url=rabbit.url, queue=f"q{uuid.uuid4().hex}")
     if quorum:
@@ -112,7 +106,7 @@ def test_rabbitmq_lets_a_job_come_back_three_times(
 
 @pytest.mark.parametrize("quorum", [False, True], ids=["classic", "quorum"])
 def test_rabbitmq_stops_a_job_that_takes_the_whole_worker_down(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer, quorum: bool
+    own_worker: Callable[..., Worker], rabbit: VirtualHost, quorum: bool
 ) -> None:
     worker = own_worker("solo", broker_url=rabbit.url, queue=f"q{uuid.uuid4().hex}")
     if quorum:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,16 +12,10 @@ from jobs.agent import wire
 from jobs.agent.batches import Batch
 from tests.agent import recorded
 from tests.agent.fleet import Worker
-from tests.rabbit import RabbitServer, rabbit_server
+from tests.rabbit import VirtualHost
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.worker
-
-
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[RabbitServer]:
-    with rabbit_server() as server:
-        yield server
 
 
 class Reader:
@@ -69,7 +63,7 @@ def run_jobs(worker: Worker) -> Reader:
 
 
 def test_rabbitmq_gets_the_counts_on_a_durable_queue(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer
+    own_worker: Callable[..., Worker], rabbit: VirtualHost
 ) -> None:
     worker = own_worker("prefork", broker_url=rabbit.url, queue="runs").start()
 
@@ -87,7 +81,7 @@ def test_rabbitmq_gets_the_counts_on_a_durable_queue(
 
 
 def test_rabbitmq_tells_the_queue_behind_an_exchange(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer
+    own_worker: Callable[..., Worker], rabbit: VirtualHost
 ) -> None:
     """The routing key is not the queue's name; the consumer's tag says which queue it is."""
     worker = own_worker("prefork", broker_url=rabbit.url, queue="behind").start()
@@ -106,7 +100,7 @@ def test_rabbitmq_tells_the_queue_behind_an_exchange(
 
 
 def test_a_full_queue_on_rabbitmq_gets_no_batch(
-    own_worker: Callable[..., Worker], rabbit: RabbitServer
+    own_worker: Callable[..., Worker], rabbit: VirtualHost
 ) -> None:
     with Connection(rabbit.url) as connection, connection.channel() as channel:
         channel.queue_delete(wire.RUNS_QUEUE)

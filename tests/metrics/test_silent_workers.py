@@ -23,7 +23,7 @@ from jobs.metrics.collecting import RunsCollector
 from jobs.metrics.workers import boots_now
 from jobs.models import DeadLetter, Run, WorkerBoot
 from tests.agent.fleet import Sent, Worker
-from tests.rabbit import RabbitServer
+from tests.rabbit import VirtualHost
 from tests.servers import RedisServer, wait_until
 
 pytestmark = pytest.mark.django_db
@@ -90,13 +90,11 @@ def place(broker: RedisServer, tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def rabbit_place(settings: Any, tmp_path: Path) -> Iterator[Place]:
-    server = RabbitServer().start()
-    settings.BROKER_URL = server.url
-    place = Place(connect, server.url, tmp_path)
+def rabbit_place(rabbit: VirtualHost, settings: Any, tmp_path: Path) -> Iterator[Place]:
+    settings.BROKER_URL = rabbit.url
+    place = Place(connect, rabbit.url, tmp_path)
     yield place
     place.stop()
-    server.remove()
 
 
 def with_children(worker: Worker, number: int) -> None:

@@ -22,7 +22,7 @@ from jobs.models import DeadLetter, OutboxMessage
 from jobs.outbox import OutboxProducer, commit
 from jobs.outbox.relay import Relayed, relay_batch
 from tests.outbox.shop import create
-from tests.rabbit import RabbitServer, rabbit_server
+from tests.rabbit import VirtualHost
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,14 +30,8 @@ PENDING, PUBLISHED, GAVE_UP = OutboxState.PENDING, OutboxState.PUBLISHED, Outbox
 QUEUES = ("celery", "fresh", "events", "short", "limited")
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[RabbitServer]:
-    with rabbit_server() as server:
-        yield server
-
-
 @pytest.fixture
-def shop(rabbit: RabbitServer, settings) -> Iterator[Celery]:
+def shop(rabbit: VirtualHost, settings) -> Iterator[Celery]:
     settings.BROKER_URL = rabbit.url
     settings.JOBS_OUTBOX_TIMEOUT_SECONDS = 2
     settings.JOBS_OUTBOX_GRACE_SECONDS = 30
@@ -53,7 +47,7 @@ def enqueue(shop: Celery, number: int, **options: Any) -> None:
     shop.tasks["outbox.add"].apply_async((number, 1), producer=OutboxProducer(), **options)
 
 
-def received(rabbit: RabbitServer, queue: str = "celery") -> list[Any]:
+def received(rabbit: VirtualHost, queue: str = "celery") -> list[Any]:
     """Take everything that is on a queue."""
     found = []
     with Connection(rabbit.url) as connection:
@@ -64,7 +58,7 @@ def received(rabbit: RabbitServer, queue: str = "celery") -> list[Any]:
     return found
 
 
-def numbers(rabbit: RabbitServer, queue: str = "celery") -> list[int]:
+def numbers(rabbit: VirtualHost, queue: str = "celery") -> list[int]:
     return [json.loads(message.body)[0][0] for message in received(rabbit, queue)]
 
 

@@ -21,7 +21,7 @@ from jobs.models import AuditEntry, DeadLetter, QueueAction, StoppedConsumer
 from jobs.queues import actions, purging, reading
 from tests.queues.messages import send
 from tests.queues.place import QueuePlace, lines
-from tests.rabbit import rabbit_server
+from tests.rabbit import virtual_host
 from tests.servers import RedisServer, wait_until
 
 MARA = Actor(name="mara")
@@ -35,8 +35,7 @@ def broker_url(request) -> Iterator[str]:
         yield server.url
         server.remove()
     else:
-        with rabbit_server() as rabbit:
-            yield rabbit.url
+        yield virtual_host().url
 
 
 @pytest.fixture
