@@ -50,11 +50,12 @@ def test_row_69_a_child_that_was_replaced_does_not_share_the_connection_on_which
                 if each["cmd"] == "brpop" and each["db"] == worker.broker_url.rpartition("/")[2]
             }
 
-    wait_until(readers, what="the worker to wait for jobs")
+    found: set[int] = set()
+    wait_until(lambda: found.update(readers()) or found, what="the worker to wait for jobs")
     assert worker.process is not None
     parents = {each.laddr.port for each in psutil.Process(worker.process.pid).net_connections()}
-    assert readers() <= parents
-    assert not readers() & {each.laddr.port for each in child.net_connections()}
+    assert found <= parents
+    assert not found & {each.laddr.port for each in child.net_connections()}
     worker.run_fence()
 
 

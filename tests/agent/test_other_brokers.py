@@ -20,17 +20,13 @@ pytestmark = pytest.mark.worker
 def taken_records(worker: Worker) -> list[wire.Record]:
     """Take what is on ``jobs.dead`` away, and return it."""
     records = []
-    with (
-        worker.connection() as connection,
-        connection.SimpleQueue(Queue(wire.DEAD_QUEUE, durable=True)) as queue,
-    ):
-        while True:
-            try:
-                message = queue.get(block=True, timeout=0.3)
-            except queue.Empty:
-                return records
+    with worker.connection() as connection, connection.channel() as channel:
+        queue = Queue(wire.DEAD_QUEUE, durable=True)(channel)
+        queue.declare()
+        while (message := queue.get()) is not None:
             records.append(wire.decode(message.body))
             message.ack()
+    return records
 
 
 def one_record(worker: Worker, sent: Sent) -> wire.Record:

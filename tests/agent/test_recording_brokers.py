@@ -26,17 +26,13 @@ class Reader:
         self.bodies: list[bytes] = []
 
     def read(self) -> list[Batch]:
-        with (
-            self.worker.connection() as connection,
-            connection.SimpleQueue(Queue(wire.RUNS_QUEUE, durable=True)) as queue,
-        ):
-            while True:
-                try:
-                    message = queue.get(block=True, timeout=0.3)
-                except queue.Empty:
-                    return recorded.once(self.bodies)
+        with self.worker.connection() as connection, connection.channel() as channel:
+            queue = Queue(wire.RUNS_QUEUE, durable=True)(channel)
+            queue.declare()
+            while (message := queue.get()) is not None:
                 self.bodies.append(message.body)
                 message.ack()
+        return recorded.once(self.bodies)
 
     def counts(self, task: str | None = None) -> dict[str, int]:
         return recorded.counts_of(self.read(), task)
@@ -74,7 +70,8 @@ def test_rabbitmq_gets_the_counts_on_a_durable_queue(
     assert len(runs) == 8
     assert all(run.latency is not None and run.latency < 60 for run in runs)
     worker.stop()
-    assert reader.read()[-1].is_goodbye
+    # The broker may have yet to read what the process wrote before its end.
+    wait_until(lambda: reader.read()[-1].is_goodbye, what=f"the goodbye ({worker.log})")
     # Declared with other arguments it would be refused: it is durable.
     with Connection(rabbit.url) as connection, connection.channel() as channel:
         Queue(wire.RUNS_QUEUE, durable=True)(channel).queue_declare()

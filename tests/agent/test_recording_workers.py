@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import itertools
 import os
 import signal
@@ -85,8 +86,8 @@ def test_every_attempt_is_counted_once_by_how_it_ended(own_worker: MakeWorker, p
     worker.send("shop.http", expires=-1)
     worker.send("nosuch.task")
     worker.send_raw("no json", headers={"task": "shop.ship", "id": "bad"})
-    late = worker.send("shop.interrupt", countdown=2)
-    worker.app.control.revoke(late.task_id)
+    late = worker.send("shop.interrupt", countdown=4)
+    worker.revoke(late.task_id)
 
     wait_for_counts(worker, "shop.mark_late", received=5, done=5)
     wait_for_counts(worker, "shop.fail", received=2, dead=2)
@@ -158,7 +159,8 @@ def test_a_record_says_which_attempt_it_was_and_when(shared: Worker) -> None:
 
 def test_the_latency_of_a_job_with_a_countdown_counts_from_its_time(shared: Worker) -> None:
     worker = shared
-    sent = worker.send("shop.nap", 0.3, countdown=1)
+    due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=1)
+    sent = worker.send("shop.nap", 0.3, eta=due)
 
     wait_until(lambda: recorded.runs_of(batches_of(worker), sent.task_id), what="its record")
 
@@ -167,8 +169,7 @@ def test_the_latency_of_a_job_with_a_countdown_counts_from_its_time(shared: Work
     assert run.started_at is not None
     assert run.latency is not None
     assert run.runtime is not None
-    # It is published a moment after its time was set.
-    assert run.latency == pytest.approx(run.started_at - run.published_at - 1, abs=0.3)
+    assert run.latency == pytest.approx(run.started_at - due.timestamp(), abs=1e-3)
     assert 0.3 <= run.runtime < 2
     [cell] = [each for each in recorded.cells_of(batches_of(worker), "shop.nap") if each.done]
     assert (cell.latency, cell.runtime) == ({bucket_of(run.latency): 1}, {bucket_of(run.runtime): 1})
@@ -249,12 +250,17 @@ def test_a_job_that_begins_after_a_quiet_second_is_told_of_at_once(shared: Worke
     wait_until(
         lambda: 1.2 < time.time() - latest(worker).at < 4, what="a quiet second, and no heartbeat next"
     )
+    asked_at = time.time()
     started, go = worker.path("started"), worker.path("go")
     sent = worker.send("shop.wait", str(started), str(go))
     worker.wait_for_line(started)
 
-    wait_until(lambda: latest(worker).running, seconds=10, what=f"the job ({worker.log})")
-    batch = latest(worker)
+    def telling() -> list[Batch]:
+        return [batch for batch in batches_of(worker) if batch.running and batch.at >= asked_at]
+
+    wait_until(telling, seconds=10, what=f"the job ({worker.log})")
+    # The first that tells of it: a heartbeat may follow before this process looks again.
+    batch = telling()[0]
     go.write_text("")
 
     [job] = batch.running
@@ -326,13 +332,15 @@ def test_a_soft_shutdown_tells_that_the_worker_lives(own_worker: MakeWorker) -> 
     started = worker.path("started")
     worker.wait_until_it_tells_of(worker.send("shop.wait_late", str(started), "never"))
     assert worker.process is not None
-    before = len(batches_of(worker))
+    before, asked_at = len(batches_of(worker)), time.time()
     os.kill(worker.process.pid, signal.SIGQUIT)
 
-    wait_until(lambda: len(batches_of(worker)) >= before + 2, seconds=4, what=f"heartbeats ({worker.log})")
     wait_until(lambda: not worker.is_alive, seconds=30, what="its end")
-
-    assert batches_of(worker)[-1].is_goodbye
+    later = batches_of(worker)[before:]
+    # By the worker's own clock: this process may look too late.
+    living = [batch for batch in later if batch.at <= asked_at + 4 and not batch.is_goodbye]
+    assert len(living) >= 2, [(batch.at - asked_at, batch.is_goodbye) for batch in later]
+    assert later[-1].is_goodbye
 
 
 @pytest.mark.parametrize(
