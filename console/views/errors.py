@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import logging
+import re
+import sys
 
 from django.contrib.auth.decorators import login_not_required
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
 
 logger = logging.getLogger(__name__)
+
+# What is wrong with a database, by what SQLite and PostgreSQL say of it. The whole text may name hosts, and is
+# for the log: also those who are not logged in get this page.
+_DATABASE_TROUBLE = (
+    (r"disk is full|no space left", "Its disk is full. Free some space on it."),
+    (r"readonly|read-only", "It takes no writes. It is a standby, or set read-only: see DATABASE_URL."),
+    (r"is locked|lock timeout|deadlock", "Another process holds it for long. Wait a moment."),
+    (
+        r"no such (table|column)|(relation|column) .* does not exist",
+        "It is of another version. Run manage.py migrate.",
+    ),
+)
+_DATABASE_AWAY = "It does not answer. See that it runs, and that DATABASE_URL is its address."
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -37,7 +52,29 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer when a view broke: the database may be gone, so the page asks nothing of it."""
+    # Django calls this while it handles what broke the view.
+    if trouble := _database_trouble(sys.exception()):
+        context = {
+            "title": "The database failed",
+            "text": (
+                f"{trouble} What you asked for may not have been done: look whether it was before you ask again."
+                " The error is in the log of the console."
+            ),
+            "href": "/",
+            "link_text": "Overview",
+        }
+        return HttpResponse(render_to_string("console/plain_page.html", context), status=503)
     return HttpResponse(render_to_string("console/500.html"), status=500)
+
+
+def _database_trouble(error: BaseException | None) -> str:
+    """Say what is wrong with the database and what to do; "" when the error is another, or one of the console."""
+    if not isinstance(error, (DatabaseError, InterfaceError)):
+        return ""
+    for said, trouble in _DATABASE_TROUBLE:
+        if re.search(said, str(error), re.IGNORECASE):
+            return trouble
+    return _DATABASE_AWAY if isinstance(error, (OperationalError, InterfaceError)) else ""
 
 
 @login_not_required
