@@ -292,10 +292,15 @@ def _add_tasks(app: Celery) -> None:  # noqa: C901 - a list of jobs
         raise LookupError("the first error")
 
     @task(name="base.progresses")
-    def progresses(self: Job, seconds: float, *, fails: bool = False) -> None:
+    def progresses(self: Job, seconds: float, *, fails: bool = False, waits: bool = False) -> None:
         for done in range(5):
             self.progress(done, 5, f"step {done}")
             time.sleep(seconds)
+        deadline = time.monotonic() + 60
+        with redis.Redis.from_url(self.app.conf.broker_url, socket_timeout=10) as client:
+            while waits and not client.exists(f"test:go:{self.request.id}"):
+                assert time.monotonic() < deadline, "nobody let it end"
+                time.sleep(0.02)
         if fails:
             raise PermanentError("stopped half way")
 

@@ -170,7 +170,7 @@ def test_a_worker_does_not_start_with_a_wrong_job(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -62,9 +62,11 @@ def test_jobs_without_a_key_run_and_are_retried_while_the_database_is_away(
 
 @pytest.mark.worker
 def test_progress_is_there_while_a_job_runs_and_gone_when_it_is_done(prefork: Place) -> None:
-    result = prefork.task("progresses").delay(0.4)
+    result = prefork.task("progresses").delay(0.4, waits=True)
 
     wait_until(lambda: rows(prefork, PROGRESS, result.id), what="progress")
+    with prefork.redis() as client:
+        client.set(f"test:go:{result.id}", 1)
     prefork.outcome(result)
     wait_until(lambda: not rows(prefork, PROGRESS, result.id), what="no progress")
 

@@ -45,10 +45,10 @@ def test_an_errand_is_tried_again_while_the_database_is_away_and_told_once(datab
 
 def test_an_errand_that_was_taken_back_is_not_done(database):
     done: list[str] = []
-    heart().send("later", Errand("default", lambda: done.append("later"), "Later", time.monotonic() + 0.3))
+    heart().send("later", Errand("default", lambda: done.append("later"), "Later", time.monotonic() + 1.0))
 
     assert heart().take_back("later", wait_seconds=1.0) is not None
-    heart().send("now", Errand("default", lambda: done.append("now"), "Now", time.monotonic() + 0.4))
+    heart().send("now", Errand("default", lambda: done.append("now"), "Now", time.monotonic() + 1.1))
 
     wait_until(lambda: done, what="the other errand")
     assert done == ["now"]

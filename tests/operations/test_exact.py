@@ -46,7 +46,7 @@ def place(django_db_setup, django_db_blocker) -> Iterator[RunopsPlace]:
         ]
         log = entered.directory / "worker.log"
         with running([*command, "-l", "INFO"], env=env, log=log, cwd=ROOT):
-            wait_until(lambda: b" ready." in log.read_bytes(), seconds=40, what="the worker")
+            wait_until(lambda: b" ready." in log.read_bytes(), seconds=90, what="the worker")
             entered.start_runops()
             yield entered
 
@@ -117,7 +117,7 @@ def test_the_second_run_gets_what_the_first_one_got(place: RunopsPlace) -> None:
     assert runs(place, "priority")[1]["priority"] == 6
     assert runs(place, "priority")[1]["custom"] == {"trace": "00-1", "n": [1]}
     assert len(runs(place, "big")[1]["kwargs"]) > 200_000
-    wait_until((place.directory / "after-chain").exists, seconds=20, what="the chain to go on")
+    wait_until((place.directory / "after-chain").exists, seconds=60, what="the chain to go on")
     # The worker unpickled it twice; no other process ever did.
     worker_pid = str(runs(place, "pickled")[0]["pid"])
     assert set((place.directory / "unpickled").read_text().split()) == {worker_pid}
@@ -127,12 +127,12 @@ def test_edited_arguments_reach_the_worker_and_wrong_ones_are_refused_by_its_sig
     place: RunopsPlace,
 ) -> None:
     client(place).send_task("shop.after", [], {})
-    wait_until(lambda: DeadLetter.objects.filter(state="dead").exists(), seconds=30, what="the letter")
+    wait_until(lambda: DeadLetter.objects.filter(state="dead").exists(), seconds=60, what="the letter")
     wait_until(
         lambda: Worker.objects.filter(
             has_agent=True, seen_at__gte=timezone.now() - timedelta(minutes=1)
         ).exists(),
-        seconds=30,
+        seconds=60,
         what="the directory of workers",
     )
     letter = DeadLetter.objects.get()
@@ -148,8 +148,8 @@ def test_edited_arguments_reach_the_worker_and_wrong_ones_are_refused_by_its_sig
         start_replay(edited_arguments={"args": [], "kwargs": {"before": "x"}}, **options)
     start_replay(edited_arguments={"args": [], "kwargs": {"previous": "edited"}}, **options)
 
-    wait_until(Path(place.directory / "after-edited").exists, seconds=30, what="the edited job")
-    wait_until(lambda: DeadLetter.objects.filter(state="resolved").exists(), seconds=30, what="the outcome")
+    wait_until(Path(place.directory / "after-edited").exists, seconds=60, what="the edited job")
+    wait_until(lambda: DeadLetter.objects.filter(state="resolved").exists(), seconds=60, what="the outcome")
     worker = Worker.objects.get()
     assert worker.queues == ["shop"]
     assert worker.tasks["shop.after"]["names"] == ["previous"]
@@ -159,7 +159,7 @@ def test_a_replay_whose_jobs_die_again_ends_and_a_staged_one_stops(place: Runops
     app = client(place)
     for number in range(12):
         app.send_task("shop.flaky", [number], {})
-    wait_until(lambda: DeadLetter.objects.count() == 12, seconds=30, what="the letters")
+    wait_until(lambda: DeadLetter.objects.count() == 12, seconds=60, what="the letters")
 
     staged = place.command("dead_letters", "replay", "--query", "", "--yes", "--json", "--stages", "2,all")
     plain = place.command("dead_letters", "replay", "--query", "", "--yes", "--json")

@@ -98,6 +98,8 @@ def test_a_broker_that_is_back_is_used_again(database, settings, monkeypatch) ->
     shop = create(server.url)
     with transaction.atomic():
         enqueue(shop, 1)
+    assert commit.breaker.is_open
+    monkeypatch.setattr(commit.breaker, "_open_until", time.monotonic() + 3_600)
     server.start()
     try:
         with transaction.atomic():

@@ -181,11 +181,18 @@ def test_what_the_relay_sends_ends_alike(worker, client, monkeypatch, send: Send
     "send", [send for send, _ in CANVASES], ids=lambda value: getattr(value, "__name__", None)
 )
 def test_nothing_of_it_is_sent_when_the_transaction_is_rolled_back(worker, client, send: Send) -> None:
+    # The test before saw its jobs end, and not that they were acknowledged.
+    wait_until(worker.is_drained, what="the jobs before to be acknowledged")
     with transaction.atomic():
         send(client)
         transaction.set_rollback(True)
 
+    # One sent after it: what had been sent would have run by then, or wait with the worker for its time.
+    fence = task(client, "add").apply_async((100, 1))
+    outcome(fence)
     with worker.redis() as redis_client:
+        assert [each["id"] for each in lines(redis_client)] == [fence.id]
         assert redis_client.llen("celery") == 0
-        assert redis_client.hlen("unacked") == 0
+        assert [each for each in redis_client.hvals("unacked") if fence.id.encode() not in each] == []
+        redis_client.delete("shop.lines")
     assert OutboxMessage.objects.count() == 0

@@ -47,6 +47,15 @@ def arrived(server: RedisServer) -> list[int]:
         return [json.loads(base64.b64decode(each["body"]))[0][0] for each in payloads(client)]
 
 
+def wait_until_marked() -> None:
+    """Wait until every row says that it was sent: the broker has a job a moment before that."""
+    wait_until(
+        lambda: not OutboxMessage.objects.exclude(state=OutboxState.PUBLISHED).exists(),
+        seconds=60,
+        what="the rows to be marked",
+    )
+
+
 def test_it_sends_what_waits_waits_for_a_broker_and_hands_its_duty_over(
     database, database_url, settings, tmp_path
 ) -> None:
@@ -65,12 +74,14 @@ def test_it_sends_what_waits_waits_for_a_broker_and_hands_its_duty_over(
             wait_until(lambda: b"relay: waits and tries again" in log.read_bytes(), seconds=60, what=f"{log}")
             server.start()
             wait_until(lambda: len(arrived(server)) == 20, seconds=60, what=f"twenty jobs ({log})")
+            wait_until_marked()
 
             first.kill()
             first.wait(timeout=10)
         leave(shop, range(20, 30))
         with runops(database_url, server, tmp_path / "second.log"):
             wait_until(lambda: len(arrived(server)) == 30, seconds=60, what="thirty jobs")
+            wait_until_marked()
 
         assert sorted(arrived(server)) == list(range(30))
         assert set(OutboxMessage.objects.values_list("state", "attempts")) == {(OutboxState.PUBLISHED, 0)}

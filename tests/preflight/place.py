@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.commands import Commands
 from tests.migrated import migrated_database
+from tests.servers import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -99,6 +100,17 @@ class Place:
         report: dict[str, Any] = json.loads(done.stdout)
         report["status"] = done.returncode
         return report
+
+    def preflight_of_workers(self, name: str, *arguments: str) -> dict[str, Any]:
+        """Return the first report that warns under this name: it gives workers a second to answer, and asks again."""
+        reports: list[dict[str, Any]] = []
+
+        def warns() -> bool:
+            reports.append(self.preflight(*arguments))
+            return name in found(reports[-1], "warning")
+
+        wait_until(warns, seconds=90, what=f"the workers to answer, so that {name!r} is warned of")
+        return reports[-1]
 
     def worker(self, *arguments: str, app: str = "shop") -> list[str]:
         """Return the command of a worker, one that does not wait a second for others that it might know."""

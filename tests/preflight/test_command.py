@@ -106,11 +106,18 @@ def test_row_32_and_101_workers_that_run_are_asked_and_names_from_the_broker_tur
         wait_until(
             lambda: b"ready." in log.read_bytes(), seconds=START_SECONDS, what="the worker to be ready"
         )
-        report = place.preflight()
+        report = place.preflight_of_workers("pool")
         with own_redis.client() as client:
             client.sadd("_kombu.binding.evil", "evil\x06\x16\x06\x16evil\x1b[31m\u202e")
             client.lpush("evil\x1b[31m\u202e", "x")
-        text = place.manage("preflight", "--app", "shop").stdout
+        texts: list[str] = []
+
+        def names_the_evil_queue() -> bool:
+            texts.append(place.manage("preflight", "--app", "shop").stdout)
+            return "Nobody consumes the queue evil" in texts[-1]
+
+        wait_until(names_the_evil_queue, seconds=START_SECONDS, what="the worker to answer")
+        text = texts[-1]
 
     assert "Nobody consumes the queue evil" in text
     assert "\x1b" not in text
@@ -135,7 +142,7 @@ def test_row_76_two_applications_on_one_queue_are_found(place: Place) -> None:
     ):
         for log in (first, second):
             wait_until(lambda log=log: b"ready." in log.read_bytes(), seconds=START_SECONDS, what="ready")
-        report = place.preflight()
+        report = place.preflight_of_workers("mixed queue")
 
     assert "share the queue shop" in found(report, "warning")["mixed queue"]["found"]
 
