@@ -89,7 +89,7 @@ class Scale:
             (2 * 86_400, 86_400.0, " d", "days"),
             (2 * 3_600, 3_600.0, " h", "hours"),
             (300, 60.0, " min", "minutes"),
-            (0.5, 1.0, " s", "seconds"),
+            (1.0, 1.0, " s", "seconds"),
         ):
             if top >= least:
                 return cls(top_of([top / seconds], least=0.01), suffix, factor=1 / seconds, words=words)

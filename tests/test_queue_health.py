@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -89,6 +90,18 @@ def test_the_numbers_of_each_queue_are_told(watched):
     }  # fmt: skip
     assert (found["status"], found["dead_letters"], found["died_in_last_hour"]) == ("healthy", 1, 1)
     assert (found["workers_online"], found["outbox_lag_seconds"], found["collector_lag_seconds"]) == (1, 0, 0)
+
+
+def test_the_text_says_times_as_the_pages_do(watched):
+    make_rollup(done=9, dead=1, latency=[0.2] * 20, received=10)
+
+    rows = ask()[1].splitlines()
+
+    assert re.sub(" +", " ", next(row for row in rows if row.startswith("critical"))) == (
+        "critical 3 1.5 s 1 190 ms 10 10.0 %"
+    )
+    assert "outbox lag     0 s" in rows
+    assert "collector lag  0 s" in rows
 
 
 def test_a_rule_that_fires_or_is_about_to_degrades_it_with_a_sentence(watched):

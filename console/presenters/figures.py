@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor, log10
 
-from console.presenters.plain import duration
+from jobs.core.spans import duration
 
 # What stands where nobody knows; a title says why.
 UNKNOWN = "–"
-# A percentile is known within 5 %, so two digits are told.
-_DIGITS = 2
 # Smaller changes than this part of what was there before are none.
 _NOTHING = 0.005
 
@@ -69,15 +66,8 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def seconds(value: float) -> str:
-    """Write a duration as precisely as it is known: "4.8 s", "64 ms", "2 min 14 s"."""
-    if value <= 0:
-        return "0 s"
-    if value < 100:
-        value = round(value, _DIGITS - 1 - floor(log10(value)))
-    if value < 0.1:
-        return f"{value * 1000:g} ms"
-    return duration(value)
+# A time among the figures of tiles, tables and charts.
+seconds = duration
 
 
 def share(value: float) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models.functions import Now
 
 from console import times
+from console.presenters import figures
 from console.presenters.letter_story import Notice
 from console.presenters.plain import count_of, duration, either, short_task, visible
 from jobs import conf
@@ -260,8 +261,7 @@ def how_sent(message: OutboxMessage) -> str:
     if message.published_at is None or message.published_at < message.created_at:
         return by
     waited = (message.published_at - message.created_at).total_seconds()
-    words = duration(waited) if waited >= 1 else f"{max(1, round(waited * 1000))} ms"
-    return f"{by}, {words} after it was written"
+    return f"{by}, {duration(waited)} after it was written"
 
 
 def _notes(
@@ -327,7 +327,7 @@ def _relay_away(overview: OutboxOverview, running: Relay, *, now: datetime) -> N
 def _tiles(
     overview: OutboxOverview, *, letters_href: str, addresses: dict[OutboxView, str], now: datetime
 ) -> list[Tile]:
-    figure, unit = lag_figure(overview.lag_seconds)
+    figure, unit = figures.split(figures.seconds(overview.lag_seconds))
     since = overview.oldest_due_at
     return [
         Tile(
@@ -371,11 +371,6 @@ def _tiles(
             addresses[OutboxView.GAVE_UP],
         ),
     ]
-
-
-def lag_figure(seconds: float) -> tuple[str, str]:
-    """Return a lag in seconds and its unit: ("0.4", "s"), ("252", "s")."""
-    return (f"{seconds:.1f}" if 0 < seconds < 10 else f"{seconds:,.0f}"), "s"
 
 
 def _next(

@@ -10,7 +10,6 @@ from django.urls import reverse
 from console import times
 from console.presenters import figures as words
 from console.presenters.figures import Change, change
-from console.presenters.outbox_page import lag_figure
 from console.presenters.plain import count_of, visible
 from jobs.core.words import AlertKind
 from jobs.overview import Overview
@@ -166,7 +165,7 @@ def _workers(found: Overview, numbers: Numbers, *, href: str) -> Tile:
 
 def _outbox(found: Overview, numbers: Numbers) -> Tile:
     outbox = found.outbox
-    figure, unit = lag_figure(outbox.lag_seconds)
+    figure, unit = words.split(words.seconds(outbox.lag_seconds))
     state = numbers.state_before
     waiting = f"{count_of(outbox.pending, 'message')} {'waits' if outbox.pending == 1 else 'wait'}"
     stuck = f"{outbox.stuck:,} stuck" if outbox.stuck else "none is stuck"
@@ -188,12 +187,9 @@ def _rate_change(now: float, before: float | None) -> Change:
 
 
 def _lag_change(now: float, before: float | None) -> Change:
-    def say(seconds: float) -> str:
-        return " ".join(lag_figure(seconds))
-
     if before is not None and abs(now - before) < _LAG_NOISE_SECONDS:
-        return Change("same", "equal", "no change", f"from {say(before)}")
-    return change(now, before, words=say, more_is="worse")
+        return Change("same", "equal", "no change", f"from {words.seconds(before)}")
+    return change(now, before, words=words.seconds, more_is="worse")
 
 
 def _alarm(found: Overview, kind: AlertKind) -> str:

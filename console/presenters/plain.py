@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
+from jobs.core.spans import duration as duration
+
 # Marks, embeddings, overrides and isolates that reorder what stands around them.
 _BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _LINE_SEPARATORS = frozenset("\u2028\u2029\x85")
@@ -83,25 +85,6 @@ def either(names: list[str]) -> str:
 def short_task(task: str) -> str:
     """Return a task's last part, as sentences call it: "charge_card" of "shop.tasks.charge_card"."""
     return task.rsplit(".", 1)[-1] or task
-
-
-def duration(seconds: float) -> str:
-    """Return a time span in words: "4 ms", "0.4 s", "64 s", "3 min 35 s", "2 h 41 min", "3 days"."""
-    if seconds <= 0:
-        return "0 s"
-    if seconds < 0.01:
-        return f"{max(1, round(seconds * 1000))} ms"
-    if seconds < 10:
-        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} days"
 
 
 def _is_plain(character: str, keep: str) -> bool:

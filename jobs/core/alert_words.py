@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 
 from jobs.core import lengths
 from jobs.core.alert_kinds import KINDS, Unit
+from jobs.core.spans import duration as duration
+from jobs.core.spans import span
 from jobs.core.words import AlertKind
 
 
@@ -37,28 +39,9 @@ def exact(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:,.10g}"
 
 
-def duration(seconds: float) -> str:
-    """Say how long something measured is: "40 ms", "4.2 s", "31 min", "2 h 41 min", "3 days"."""
-    if 0 < seconds < 0.9995:
-        return f"{number(seconds * 1_000)} ms"
-    if seconds < 10:
-        return f"{number(seconds)} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 120:
-        return f"1 min {whole - 60} s" if whole > 60 else "1 min"
-    if whole < 3_570:
-        return f"{round(whole / 60)} min"
-    hours, minutes = divmod(round(whole / 60), 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} days"
-
-
 def ago(seconds: float) -> str:
     """Say after a time of day how long ago that was: " (5 min ago)", "" when it is now."""
-    return f" ({duration(seconds)} ago)" if seconds >= 1 else ""
+    return f" ({span(seconds)} ago)" if seconds >= 1 else ""
 
 
 def counted(count: float, noun: str) -> str:

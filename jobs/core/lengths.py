@@ -1,6 +1,6 @@
 """Lengths of time as people type them, written back so that they are read as the same again.
 
-What was measured is rounded for reading instead: see spans.py and alert_words.duration.
+What was measured is rounded for reading instead: see spans.duration.
 """
 
 from __future__ import annotations

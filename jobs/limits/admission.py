@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from jobs.agent.wire import SLOT_HEADER
 from jobs.core.rates import Rate
+from jobs.core.spans import duration
 from jobs.errors import HeldBack
 from jobs.limits import seats
 from jobs.limits.client import LimitsUnavailable, store
@@ -116,7 +117,7 @@ def _held_back(scope: str, answer: Answer, *, longest: float, chance: Callable[[
     else:
         seconds = min(max(answer.wait_seconds, SHORTEST_HOLD_SECONDS), longest)
     return HeldBack(
-        f"Held back by the limits of {scope} for {seconds:.2f} s.",
+        f"Held back by the limits of {scope} for {duration(seconds)}.",
         seconds=seconds,
         headers={SLOT_HEADER: answer.turn},
     )

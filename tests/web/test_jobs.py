@@ -44,7 +44,7 @@ def test_an_attempt_is_a_row_with_its_outcome_job_queue_durations_worker_and_end
 
     assert row.strip() == (
         "Retried shop.tasks.send_receipt SMTPServerDisconnected 7c1f9a2e critical 3 "
-        "waited 0.25 s ran 1.5 s celery@web-1 4 s ago"
+        "waited 250 ms ran 1.5 s celery@web-1 4 s ago"
     )
     assert found.all("a", class_="row-link")[0]["href"] == "/jobs/one/?id=7c1f9a2e-5b1d"
 

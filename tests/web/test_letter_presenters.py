@@ -169,20 +169,3 @@ def test_a_death_of_another_day_has_its_date() -> None:
 )
 def test_ordinals(number: int, words: str) -> None:
     assert letter_story.ordinal(number) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-1, "0 s"),
-        (0.4, "0.4 s"),
-        (1.2, "1.2 s"),
-        (64, "64 s"),
-        (215, "3 min 35 s"),
-        (1560, "26 min"),
-        (9660, "2 h 41 min"),
-        (300_000, "3 days"),
-    ],
-)
-def test_durations(seconds: float, words: str) -> None:
-    assert plain.duration(seconds) == words

@@ -128,7 +128,7 @@ def test_a_p99_that_fell_within_minutes_is_not_said_to_have_stayed():
     sentence = number_charts.latency(HOUR, [*found, None], now=NOW).sentence
 
     assert "stayed" not in sentence
-    assert sentence.startswith("p99 between 0.19 s and 5.8 s")
+    assert sentence.startswith("p99 between 190 ms and 5.8 s")
 
 
 def test_percentiles_are_named_at_their_end_and_gaps_stay_gaps():
@@ -181,6 +181,7 @@ def test_what_did_not_happen_has_no_line_on_top_of_what_did():
     ("seconds", "unit", "tick"),
     [
         (0.02, "milliseconds", "ms"),
+        (0.7, "milliseconds", "ms"),
         (3.0, "seconds", "s"),
         (900.0, "minutes", "min"),
         (50_000.0, "hours", "h"),
@@ -253,7 +254,7 @@ def test_what_was_counted_last_long_ago_is_not_now():
     assert number_charts.depth(HOUR, series, now=NOW).sentence == "5 waiting at last, 5 an hour ago."
     assert (
         number_charts.oldest_age(HOUR, series, now=NOW).sentence
-        == "At last the oldest waited on critical, for 0.5 s."
+        == "At last the oldest waited on critical, for 500 ms."
     )
 
 

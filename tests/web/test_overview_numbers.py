@@ -68,7 +68,7 @@ def test_each_tile_says_its_figure_its_change_and_one_fact():
         "Latency p99": "4.7 s up 2.8 s from 1.9 s p50 95 ms, p95 1.6 s",
         "Backlog": "1,846 up 1,634 from 212 oldest 2 min 14 s",
         "Workers": "2 online up 1 from 1 none is lost",
-        "Outbox lag": "0 s no change from 0.4 s no message waits",
+        "Outbox lag": "0 s no change from 400 ms no message waits",
     }
 
 

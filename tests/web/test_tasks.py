@@ -52,7 +52,7 @@ def test_a_task_tells_its_figures_with_what_changed():
     assert "25 of 100 jobs that finished in the last hour died, 25.0 %. 1 dead letter waits" in text
     assert "Dead letters 1 25 jobs died in this time" in text
     assert "Failure rate 25.0 % up 25.0 points from 0.0 % 25 of 100 jobs" in text
-    assert re.search(r"Runtime p95 0\.[34]\d* s up \S+ m?s from", text)
+    assert re.search(r"Runtime p95 [34]\d0 ms up \S+ m?s from", text)
     assert "Retried 50.0 % up 50.0 points from 0.0 % 100 of 200 attempts" in text
 
 

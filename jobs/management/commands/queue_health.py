@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from jobs.checks import SETTINGS_TAG
 from jobs.core.cleaning import clean_line, clean_name
+from jobs.core.spans import duration
 from jobs.management.printing import escape_unknown
 from jobs.queue_report import LOOK_BACK, PERCENTILE, QueueHealth, QueueReport, queue_report
 
@@ -66,12 +67,12 @@ def _text(report: QueueReport) -> str:
     if report.queues:
         lines += ["", *_table([_COLUMNS, *map(_row, report.queues)])]
     lost = f", lost: {', '.join(clean_line(name, limit=80) for name in report.workers_lost)}"
-    lag = "not known" if report.collector_lag_seconds is None else f"{report.collector_lag_seconds:.0f} s"
+    lag = report.collector_lag_seconds
     lines += [
         "",
         f"dead letters   {report.dead_letters:,}, {report.died_in_last_hour:,} died in the last hour",
-        f"outbox lag     {report.outbox_lag_seconds:.0f} s",
-        f"collector lag  {lag}",
+        f"outbox lag     {duration(report.outbox_lag_seconds)}",
+        f"collector lag  {'not known' if lag is None else duration(lag)}",
         f"workers        {report.workers_online:,} online{lost if report.workers_lost else ''}",
         "",
         f"Latency and failures are of the attempts that ended in the last {LOOK_BACK.seconds // 60} minutes; "
@@ -118,6 +119,4 @@ def _number(value: int | None) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f} s" if value < 10 else f"{value:,.0f} s"
+    return "-" if value is None else duration(value)
