@@ -1,25 +1,29 @@
 """Sends what is to be told. A row is claimed, sent, and marked; each of these is a statement of its own.
 
-At least once: a process that dies between the server's yes and the mark sends again when its claim has run
-out, with the same Message-ID, by which most readers of mail show it once.
+At least once: where a process dies or stands still between the whole of a mail and its mark, it is sent again
+when the claim has run out, with the same Message-ID, by which most readers of mail show it once. A process that
+goes on after that sends nothing more of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from smtplib import SMTPException, SMTPRecipientsRefused
 
 from django.conf import settings
-from django.core.mail import EmailMultiAlternatives, get_connection
+from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.base import BaseEmailBackend
+from django.db import transaction
 from django.db.models import F, Q
 
-from jobs.alerts import mails, webhooks
+from jobs.alerts import mails, smtp, webhooks
+from jobs.alerts.cutoffs import Cutoff
 from jobs.alerts.telling import EMAIL
 from jobs.alerts.webhooks import WebhookFailed
 from jobs.core import alert_words, backoff
@@ -29,12 +33,16 @@ from jobs.models import Notification
 
 logger = logging.getLogger(__name__)
 
-# Longer than one sending can take: connecting and each answer have ten seconds.
+# Longer than one sending can take: MAILING_SECONDS, and the last recipient and the goodbye after it.
 CLAIM = timedelta(seconds=120)
+# For connecting and logging in to a mail server, and again for each recipient: who answers a byte each nine
+# seconds must not keep everybody else from being told.
+MAIL_SECONDS = 30.0
+GOODBYE_SECONDS = 5.0
 # A server that is slow gets the rest of a mail's recipients later: the claim must not run out meanwhile.
 MAILING_SECONDS = 50.0
-# For each answer of a mail server where the project sets no EMAIL_TIMEOUT.
-SERVER_SECONDS = 10.0
+# After so long a round is over, though more is due: it shows that it lives before it counts as stuck.
+ROUND_SECONDS = 30.0
 BASE_SECONDS = 5.0
 CAP_SECONDS = 300.0
 GIVE_UP_AFTER = timedelta(hours=24)
@@ -46,6 +54,13 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 ERROR_LENGTH = 2_000
 NO_MAIL_SERVER = "No mail server is set, so nobody was mailed. Set EMAIL_URL."
 _DUMMY = "django.core.mail.backends.dummy.EmailBackend"
+
+
+class _TookTooLong(Exception):
+    """A mail server was cut off, or the claim ran out; whoever has not got the mail gets it at the next try."""
+
+    def __str__(self) -> str:
+        return f"The mail server had not taken it after {MAIL_SECONDS:g} s."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +86,21 @@ def send_due(
     a webhook that hangs, and not for all of them.
     """
     sent = failed = gave_up = 0
-    for _ in range(MOST_AT_ONCE):
+    began = time.monotonic()
+    for number in range(MOST_AT_ONCE):
+        if number and time.monotonic() - began > ROUND_SECONDS:
+            break
         now = clock()
         due = Notification.objects.filter(_free(now), _due(now), state=NotificationState.WAITING)
         pk = due.order_by("attempts", "due_at", "pk").values_list("pk", flat=True).first()
         if pk is None:
             break
         check()
+        until = time.monotonic() + CLAIM.total_seconds()
         row = claim(pk, now=clock())
         if row is None:
             continue
-        error = _send(row, now=clock())
+        error = _send(row, until=until, now=clock())
         if not error:
             sent += 1
             continue
@@ -112,15 +131,18 @@ def claim(pk: int, *, now: datetime) -> Notification | None:
     return Notification.objects.filter(pk=pk).first() if taken else None
 
 
-def _send(row: Notification, *, now: datetime) -> str:
-    """Send a claimed row and mark it; return why it was not sent, "" when it was."""
+def _send(row: Notification, *, until: float, now: datetime) -> str:
+    """Send a claimed row and mark it; return why it was not sent, "" when it was.
+
+    Nothing of it is sent after ``until`` by ``time.monotonic``: somebody else may do it then.
+    """
     try:
         if row.channel == EMAIL:
-            error, note = _mail(row, now=now)
+            error, note = _mail(row, until=until, now=now)
         else:
-            webhooks.call(str(row.recipients[0]), _late_body(row, now=now))
+            webhooks.call(str(row.recipients[0]), _late_body(row, now=now), until=until)
             error = note = ""
-    except WebhookFailed as failure:
+    except (WebhookFailed, _TookTooLong) as failure:
         return str(failure)
     except (OSError, SMTPException) as failure:
         return f"The mail server did not take it: {_said(failure)}"
@@ -130,6 +152,7 @@ def _send(row: Notification, *, now: datetime) -> str:
         return f"It could not be sent: {_said(failure)}"
     if error:
         return error
+    # Whoever has claimed it meanwhile: it is sent.
     Notification.objects.filter(pk=row.pk, state=NotificationState.WAITING).update(
         state=NotificationState.SENT, sent_at=now, claimed_until=None, last_error=note[:ERROR_LENGTH]
     )
@@ -139,7 +162,7 @@ def _send(row: Notification, *, now: datetime) -> str:
     return ""
 
 
-def _mail(row: Notification, *, now: datetime) -> tuple[str, str]:
+def _mail(row: Notification, *, until: float, now: datetime) -> tuple[str, str]:
     """Mail each recipient that has not got it; return why it is to be tried again, and what else to tell.
 
     The server says yes or no of each by itself, so that one wrong address keeps nobody else from being told
@@ -151,30 +174,56 @@ def _mail(row: Notification, *, now: datetime) -> tuple[str, str]:
     left = [each for each in row.recipients if each not in accepted]
     refused, for_good = [], True
     began = time.monotonic()
-    connection: BaseEmailBackend = get_connection(fail_silently=False)
-    if getattr(connection, "timeout", SERVER_SECONDS) is None:
-        # Django waits for ever unless EMAIL_TIMEOUT is set; nobody would be told of anything meanwhile.
-        connection.timeout = SERVER_SECONDS  # type: ignore[attr-defined]
-    connection.open()
-    try:
+    with _connected(until) as (connection, cutoff):
         for number, recipient in enumerate(left):
             if number and time.monotonic() - began > MAILING_SECONDS:
                 words = f"The mail server is slow: {len(left) - number:,} of {len(row.recipients):,} have yet to get it."
                 return words, ""
+            cutoff.allow(MAIL_SECONDS)
+            if cutoff.is_over:
+                raise _TookTooLong
             try:
                 _message(row, recipient, connection, now=now).send()
             except SMTPException as error:
+                if cutoff.is_over:
+                    raise _TookTooLong from None
                 refused.append(f"{recipient}: {_said(error)}")
                 for_good = for_good and _is_for_good(error)
                 continue
             accepted.add(recipient)
             if len(row.recipients) > 1:
-                row.body = {**row.body, "accepted": sorted(accepted)}
-                Notification.objects.filter(pk=row.pk).update(body=row.body)
-    finally:
-        connection.close()
+                _keep_accepted(row, recipient)
     words = f"The mail server refused {'; '.join(refused)}" if refused else ""
     return ("", words) if accepted and for_good else (words, "")
+
+
+@contextlib.contextmanager
+def _connected(until: float) -> Iterator[tuple[BaseEmailBackend, Cutoff]]:
+    """Connect to the mail server; what bounds that bounds the rest too, and is over at ``until``."""
+    with contextlib.closing(Cutoff(seconds=MAIL_SECONDS, until=until)) as cutoff:
+        connection = smtp.backend(cutoff)
+        try:
+            try:
+                connection.open()
+            except OSError:
+                if cutoff.has_ended_connection:
+                    raise _TookTooLong from None
+                raise
+            yield connection, cutoff
+        finally:
+            cutoff.allow(GOODBYE_SECONDS)
+            # What it has taken is taken, however it says goodbye.
+            with contextlib.suppress(SMTPException):
+                connection.close()
+
+
+def _keep_accepted(row: Notification, recipient: str) -> None:
+    """Write down who has got it, beside what somebody wrote who sent it while this process stood still."""
+    with transaction.atomic():
+        kept = Notification.objects.select_for_update().filter(pk=row.pk).first()
+        if kept is not None:
+            kept.body = {**kept.body, "accepted": sorted({*kept.body.get("accepted", []), recipient})}
+            kept.save(update_fields=["body"])
 
 
 def _is_for_good(error: SMTPException) -> bool:
@@ -244,7 +293,11 @@ def _put_off(
         values["state"] = NotificationState.GAVE_UP
     else:
         values["due_at"] = now + timedelta(seconds=wait)
-    Notification.objects.filter(pk=row.pk, state=NotificationState.WAITING).update(**values)
+    # Not the claim of somebody who took it while this process stood still.
+    mine = Notification.objects.filter(pk=row.pk, state=NotificationState.WAITING, attempts=row.attempts)
+    if not mine.update(**values):
+        logger.warning("notification %s is sent by somebody else; here it failed: %s", row.pk, error)
+        return False
     logger.error(
         "notification %s (%s) was not sent%s: %s",
         row.pk,

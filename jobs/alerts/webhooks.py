@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import ipaddress
 import json
+import math
 import socket
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from jobs.alerts.cutoffs import Cutoff, Target
 from jobs.core.cleaning import clean_line
 
 # For connecting, and for each wait for the other side.
@@ -42,77 +43,49 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _Exchange(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens the one connection of a call, and cuts it off once the call has taken too long."""
+class _Connection(http.client.HTTPConnection):
+    """Connects and sends within the time of its cutoff, and never to an address of the link.
 
-    def __init__(self, *, seconds: float) -> None:
-        super().__init__()
-        self.is_cut_off = False
-        self._ends_at = time.monotonic() + seconds
-        self._socket: socket.socket | None = None
-        self._timer: threading.Timer | None = None
+    The addresses that are looked at are those that are connected to: no second look-up may say another.
+    """
 
-    def http_open(self, request: urllib.request.Request) -> Any:
-        """Send a request over a connection of this exchange."""
-        return self.do_open(self._connection_of(http.client.HTTPConnection), request)
+    def __init__(self, *arguments: Any, cutoff: Cutoff, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._cutoff = cutoff
+        # What http.client connects with, whatever the scheme, to the host itself or to a proxy.
+        self._create_connection = self._connect
 
-    def https_open(self, request: urllib.request.Request) -> Any:
-        """Send a request over a connection of this exchange, with TLS."""
-        return self.do_open(self._connection_of(http.client.HTTPSConnection), request)
-
-    def close(self) -> None:
-        """End the watch over the connection."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
-        if self._socket is not None:
-            self._socket.close()
-
-    def _connection_of(self, kind: type[http.client.HTTPConnection]) -> Any:
-        def make(*arguments: Any, **options: Any) -> http.client.HTTPConnection:
-            connection = kind(*arguments, **options)
-            # What http.client connects with, whatever the scheme, to the host itself or to a proxy.
-            connection._create_connection = self._connect  # type: ignore[attr-defined]
-            return connection
-
-        return make
+    def send(self, data: Any) -> None:
+        """Send a part, unless the time is over: another process may have called meanwhile."""
+        if self._cutoff.is_over:
+            raise OSError("it took too long")
+        super().send(data)
 
     def _connect(self, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
-        """Connect as socket.create_connection does, within the exchange's time; never to an address of the link.
+        return self._cutoff.connect(_addresses(*address), timeout=timeout)
 
-        The addresses that are looked at are those that are connected to: no second look-up may say another.
-        """
-        failure = OSError("it took too long")
-        for family, kind, protocol, target in _addresses(*address):
-            left = self._ends_at - time.monotonic()
-            if left <= 0:
-                break
-            found = socket.socket(family, kind, protocol)
-            try:
-                found.settimeout(min(timeout, left))
-                found.connect(target)
-            except OSError as error:
-                found.close()
-                failure = error
-                continue
-            found.settimeout(timeout)
-            self._watch(found)
-            return found
-        raise failure
 
-    def _watch(self, connected: socket.socket) -> None:
-        # A second handle on the same connection: TLS takes the first one over.
-        self._socket = connected.dup()
-        self._timer = threading.Timer(max(0.0, self._ends_at - time.monotonic()), self._cut_off)
-        self._timer.daemon = True
-        self._timer.start()
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    """The same with TLS."""
 
-    def _cut_off(self) -> None:
-        self.is_cut_off = True
-        with contextlib.suppress(OSError):
-            assert self._socket is not None  # noqa: S101 - it was set before the timer was started
-            # Whoever waits for the other side reads its end.
-            self._socket.shutdown(socket.SHUT_RDWR)
+
+class _Opener(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens the one connection of a call."""
+
+    def __init__(self, cutoff: Cutoff) -> None:
+        super().__init__()
+        self._cutoff = cutoff
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        """Send a request over a connection that is cut off in time."""
+        return self.do_open(self._connection_of(_Connection), request)
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        """Send a request over a connection that is cut off in time, with TLS."""
+        return self.do_open(self._connection_of(_SecureConnection), request)
+
+    def _connection_of(self, kind: type[_Connection]) -> Any:
+        return functools.partial(kind, cutoff=self._cutoff)
 
 
 def call(
@@ -121,8 +94,9 @@ def call(
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
     call_seconds: float = CALL_SECONDS,
+    until: float = math.inf,
 ) -> None:
-    """Post a body.
+    """Post a body, and nothing after ``until`` by ``time.monotonic``.
 
     Addresses of the link itself are refused: there clouds hand out the credentials of a machine. Other private
     ones are not, since a chat of one's own is usually there.
@@ -137,9 +111,9 @@ def call(
         headers={"Content-Type": "application/json; charset=utf-8", "User-Agent": "dead-letter-office"},
         method="POST",
     )
-    with contextlib.closing(_Exchange(seconds=call_seconds)) as exchange:
+    with contextlib.closing(Cutoff(seconds=call_seconds, until=until)) as cutoff:
         # No proxy handler is taken away: who sets HTTPS_PROXY wants it.
-        opener = urllib.request.build_opener(_NoRedirects, exchange)
+        opener = urllib.request.build_opener(_NoRedirects, _Opener(cutoff))
         try:
             opener.open(request, timeout=timeout_seconds).close()
         except urllib.error.HTTPError as error:
@@ -148,7 +122,7 @@ def call(
             # What this says quotes the address.
             raise WebhookFailed("The webhook's address cannot be used. Change the rule.") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            if exchange.is_cut_off:
+            if cutoff.has_ended_connection:
                 raise WebhookFailed(f"It had not answered after {call_seconds:g} s.") from None
             if isinstance(error, http.client.HTTPException):
                 raise WebhookFailed(f"Its answer cannot be read: {error}") from None
@@ -178,7 +152,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     return f"It answered {error.code} {error.reason}{': ' if words else ''}{words}"
 
 
-def _addresses(host: str, port: int) -> list[tuple[int, int, int, Any]]:
+def _addresses(host: str, port: int) -> list[Target]:
     """Return where a host is: family, kind, protocol and address of each."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

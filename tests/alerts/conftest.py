@@ -1,8 +1,11 @@
-"""A mail server, and rules with nothing but what a test gives them."""
+"""A mail server, a webhook, and rules with nothing but what a test gives them."""
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -13,6 +16,35 @@ from jobs.models import AlertRule
 from tests.mail_server import MailServer
 
 
+class Hook(HTTPServer):
+    """A webhook that answers with ``status`` and keeps what it got."""
+
+    def __init__(self) -> None:
+        self.status, self.location, self.answer = 200, "", b"invalid_payload"
+        self.got: list[dict[str, Any]] = []
+        super().__init__(("127.0.0.1", 0), HookHandler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/services/T0/secret"
+
+
+class HookHandler(BaseHTTPRequestHandler):
+    server: Hook
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append(json.loads(body))
+        self.send_response(self.server.status)
+        if self.server.location:
+            self.send_header("Location", self.server.location)
+        self.end_headers()
+        self.wfile.write(self.server.answer)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
 @pytest.fixture
 def mail_server(settings) -> Iterator[MailServer]:
     """A mail server that Django's settings point at."""
@@ -21,6 +53,18 @@ def mail_server(settings) -> Iterator[MailServer]:
         setattr(settings, name, value)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    """A webhook that is up."""
+    server = Hook()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @pytest.fixture

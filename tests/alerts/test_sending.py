@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -21,6 +18,7 @@ from jobs.core.words import AlertKind, NotificationState
 from jobs.errors import AlertRefused
 from jobs.models import Alert, AlertRule, AuditEntry, Notification, QueueSample
 from jobs.queues import sampling
+from tests.alerts.conftest import Hook
 from tests.factories import NOW
 from tests.mail_server import MailServer
 from tests.servers import free_port
@@ -288,46 +286,6 @@ def test_the_id_of_a_mail_is_the_same_however_often_it_is_made(rule: AlertRule) 
 
     assert first == later
     assert first.endswith("@jobs.shop.example>")
-
-
-class Hook(HTTPServer):
-    """A webhook that answers with ``status`` and keeps what it got."""
-
-    def __init__(self) -> None:
-        self.status, self.location, self.answer = 200, "", b"invalid_payload"
-        self.got: list[dict[str, Any]] = []
-        super().__init__(("127.0.0.1", 0), HookHandler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/services/T0/secret"
-
-
-class HookHandler(BaseHTTPRequestHandler):
-    server: Hook
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append(json.loads(body))
-        self.send_response(self.server.status)
-        if self.server.location:
-            self.send_header("Location", self.server.location)
-        self.end_headers()
-        self.wfile.write(self.server.answer)
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def hook() -> Iterator[Hook]:
-    server = Hook()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def test_a_webhook_gets_what_slack_reads(only_rule: Make, mail_server: MailServer, hook: Hook) -> None:

@@ -4,57 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import pytest
 
+from jobs.alerts.cutoffs import Cutoff, Target
 from jobs.alerts.webhooks import WebhookFailed, call
-
-LOOPBACK = "127.0.0.1"
-
-
-@contextlib.contextmanager
-def answering(*parts: bytes, every_seconds: float = 0.0, keeps_open: bool = False) -> Iterator[int]:
-    """Listen, and answer each caller with these parts, one after the other; yield the port."""
-    ended = threading.Event()
-    listener = socket.create_server((LOOPBACK, 0))
-
-    def answer() -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(5)
-                # All of the request, or of a greeting of TLS: closing before would reset the connection.
-                asked = more = connection.recv(65_536)
-                while more and not (asked.endswith(b"}") or asked.startswith(b"\x16")):
-                    more = connection.recv(65_536)
-                    asked += more
-                for part in parts:
-                    connection.sendall(part)
-                    ended.wait(every_seconds)
-                if keeps_open:
-                    ended.wait(30)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        yield int(listener.getsockname()[1])
-    finally:
-        ended.set()
-        # Wakes an accept that nobody came to.
-        with contextlib.suppress(OSError):
-            socket.create_connection((LOOPBACK, listener.getsockname()[1]), timeout=1).close()
-        thread.join(timeout=10)
-        listener.close()
-
+from tests.alerts.answering import LOOPBACK, SLOW_TLS, answering
+from tests.alerts.conftest import Hook
 
 SLOW_STATUS = [bytes([byte]) for byte in b"HTTP/1.1 200 OK\r\n" * 40]
 SLOW_HEADERS = [b"HTTP/1.1 500 No\r\n", *[b"X: y\r\n"] * 800]
 SLOW_BODY = [b"HTTP/1.1 500 No\r\nContent-Length: 9999\r\n\r\n", *[b"x"] * 800]
-# A record of TLS of 16,000 bytes, of which one comes at a time.
-SLOW_TLS = [b"\x16\x03\x03\x3e\x80", *[b"\x02"] * 800]
 
 
 @pytest.mark.parametrize(
@@ -168,3 +130,29 @@ def test_what_an_address_says_stands_in_no_error(url: str) -> None:
         call(url, {"text": "x"})
 
     assert "secret" not in str(failed.value)
+
+
+def test_nothing_is_called_once_the_claim_is_over(hook: Hook) -> None:
+    with pytest.raises(WebhookFailed, match="It cannot be reached: it took too long"):
+        call(hook.url, {"text": "late"}, until=time.monotonic())
+
+    assert hook.got == []
+
+
+def test_nothing_is_posted_by_who_stood_still_after_it_connected(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = Cutoff.connect
+
+    def stand_still(cutoff: Cutoff, targets: Iterable[Target], *, timeout: float) -> socket.socket:
+        connected = connect(cutoff, targets, timeout=timeout)
+        # As long as the claim lasts: to the thread that cuts it off no time has passed.
+        monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 120)
+        return connected
+
+    monkeypatch.setattr(Cutoff, "connect", stand_still)
+
+    with pytest.raises(WebhookFailed, match=r"It had not answered after 30 s\."):
+        call(hook.url, {"text": "late"})
+
+    assert hook.got == []

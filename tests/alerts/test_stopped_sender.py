@@ -1,0 +1,140 @@
+"""A sender that stands still, as a virtual machine that is moved does, while somebody else sends what it had claimed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from smtplib import SMTPServerDisconnected
+from typing import Any
+
+import pytest
+from django.core.mail import EmailMessage
+from django.core.mail.backends.base import BaseEmailBackend
+from django.utils import timezone
+
+from console.email_url import email_settings
+from jobs.alerts import sending, testing
+from jobs.audit import Actor
+from jobs.core.words import AlertKind, NotificationState
+from jobs.models import AlertRule, Notification
+from tests.factories import NOW
+from tests.runops_place import ROOT, RunopsPlace
+from tests.servers import wait_until
+from tests.stubborn_mail_server import StubbornMailServer
+
+CLAIM = timedelta(seconds=4)
+# Claims what is due, for four seconds, and sends it.
+SENDER = f"""
+import datetime, random
+import django
+django.setup()
+from django.utils import timezone
+from jobs.alerts import sending
+sending.CLAIM = datetime.timedelta(seconds={CLAIM.total_seconds()})
+print(sending.send_due(uniform=random.uniform, clock=timezone.now, check=lambda: None))
+"""
+
+
+@pytest.fixture
+def place(django_db_setup: None, django_db_blocker: Any) -> Iterator[RunopsPlace]:
+    """A database in a file."""
+    with django_db_blocker.unblock(), RunopsPlace().entered() as place:
+        yield place
+
+
+@pytest.mark.parametrize("step", ["RCPT", "DATA"])
+def test_a_process_that_stands_still_until_its_claim_is_over_sends_nothing_more(
+    step: str, place: RunopsPlace, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "CLAIM", CLAIM)
+    rule = AlertRule.objects.create(
+        name="Watched", kind=AlertKind.LETTERS_GROWING, recipients=["oncall@shop.example"]
+    )
+    testing.send_test(rule=rule, actor=Actor(name="Mara"), now=timezone.now())
+    with StubbornMailServer(held=step) as server:
+        for name, value in email_settings(server.url).items():
+            setattr(settings, name, value)
+        stopped = subprocess.Popen(
+            [sys.executable, "-c", SENDER],
+            env={**os.environ, **place.env, "EMAIL_URL": server.url},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.reached.wait(60)
+            os.kill(stopped.pid, signal.SIGSTOP)
+            # The answer is there, and read once the process goes on.
+            server.let_go.set()
+            wait_until(
+                lambda: (
+                    sending.send_due(
+                        uniform=lambda low, _high: low, clock=timezone.now, check=lambda: None
+                    ).sent
+                ),
+                what="the claim to be over",
+            )
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
+            said, _ = stopped.communicate(timeout=60)
+
+    assert said == "Sent(sent=0, failed=1, gave_up=0)\n"
+    assert server.taken == [["oncall@shop.example"]]
+    row = Notification.objects.get()
+    assert (row.state, row.attempts, row.last_error) == (NotificationState.SENT, 2, "")
+
+
+class StandsStill(BaseEmailBackend):
+    """Fails after somebody else has claimed the mail meanwhile."""
+
+    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        assert sending.claim(Notification.objects.get().pk, now=NOW + sending.CLAIM) is not None
+        raise SMTPServerDisconnected("Connection unexpectedly closed")
+
+
+@pytest.mark.django_db
+def test_a_process_that_fails_after_it_stood_still_leaves_the_claim_to_whoever_has_it(
+    only_rule: Callable[..., AlertRule], settings: Any
+) -> None:
+    testing.send_test(
+        rule=only_rule(AlertKind.LETTERS_GROWING, threshold=20), actor=Actor(name="Mara"), now=NOW
+    )
+    settings.EMAIL_BACKEND = f"{__name__}.StandsStill"
+
+    sent = sending.send_due(uniform=lambda low, _high: low, clock=lambda: NOW, check=lambda: None)
+
+    row = Notification.objects.get()
+    assert sent == sending.Sent(failed=1)
+    assert (row.attempts, row.claimed_until) == (2, NOW + 2 * sending.CLAIM)
+    assert (row.due_at, row.last_error) == (NOW, "")
+
+
+class OthersToldMeanwhile(BaseEmailBackend):
+    """Takes a mail for one recipient; somebody else has sent it to another meanwhile."""
+
+    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        (message,) = email_messages
+        if message.recipients() != ["a@shop.example"]:
+            raise SMTPServerDisconnected("Connection unexpectedly closed")
+        row = Notification.objects.get()
+        row.body = {**row.body, "accepted": ["c@shop.example"]}
+        row.save()
+        return 1
+
+
+@pytest.mark.django_db
+def test_who_was_told_by_somebody_else_meanwhile_is_not_forgotten(
+    only_rule: Callable[..., AlertRule], settings: Any
+) -> None:
+    people = [f"{name}@shop.example" for name in "abc"]
+    rule = only_rule(AlertKind.LETTERS_GROWING, threshold=20, recipients=people)
+    testing.send_test(rule=rule, actor=Actor(name="Mara"), now=NOW)
+    settings.EMAIL_BACKEND = f"{__name__}.OthersToldMeanwhile"
+
+    sending.send_due(uniform=lambda low, _high: low, clock=lambda: NOW, check=lambda: None)
+
+    assert Notification.objects.get().body["accepted"] == ["a@shop.example", "c@shop.example"]
