@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from django.db.models import Q
 from django.urls import reverse
 
 from console import times
@@ -14,6 +15,8 @@ from console.presenters import alert_words
 from console.presenters.plain import count_of, visible
 from jobs.alerts import reading, silences
 from jobs.alerts.reading import OpenAlert
+from jobs.core import cursors
+from jobs.core.cursors import Key
 from jobs.core.words import AlertKind, AlertState, NotificationKind, NotificationState
 from jobs.models import Alert, AlertRule, Notification, Silence
 
@@ -84,7 +87,7 @@ class AlertPage:
     pending_count: int = 0
     recent: list[AlertRow] = field(default_factory=list)
     quiet_words: str = ""
-    next_before: int | None = None
+    next_cursor: str = ""
     is_older: bool = False
 
     @property
@@ -128,19 +131,27 @@ def read_now(*, now: datetime) -> AlertPage:
     )
 
 
-def read_history(*, before: int | None, now: datetime) -> AlertPage:
-    """Read the alerts that are over, the newest first; ``before`` is an alert's id."""
-    over = Alert.objects.filter(state=AlertState.RESOLVED).select_related("rule").order_by("-pk")
-    if before is not None:
-        over = over.filter(pk__lt=before)
-    found = list(over[: HISTORY_SIZE + 1])
+def read_history(*, after: Key | None, now: datetime) -> AlertPage:
+    """Read the alerts that are over, those that recovered last first; ``after`` is where the page before ended.
+
+    Not by their ids: one that began first may be over last, and is what somebody looks for then.
+    """
+    over = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__isnull=False)
+    if after is not None:
+        moment, pk = after
+        over = over.filter(Q(resolved_at__lt=moment) | Q(resolved_at=moment, pk__lt=pk))
+    found = list(over.select_related("rule").order_by("-resolved_at", "-pk")[: HISTORY_SIZE + 1])
     shown = found[:HISTORY_SIZE]
     return AlertPage(
         sentence="What fired and is over: how long it lasted, how high it went, and its letters.",
         recent=rows_of([reading.described(alert) for alert in shown], now=now),
-        next_before=shown[-1].pk if len(found) > HISTORY_SIZE else None,
-        is_older=before is not None,
+        next_cursor=_cursor_after(shown[-1]) if len(found) > HISTORY_SIZE else "",
+        is_older=after is not None,
     )
+
+
+def _cursor_after(alert: Alert) -> str:
+    return cursors.write("after", (alert.resolved_at, alert.pk)) if alert.resolved_at else ""
 
 
 def row_of(alert: Alert, *, now: datetime) -> AlertRow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -12,6 +14,7 @@ from console import windows
 from console.htmx import STOP_POLLING, render_page, wants_partial
 from console.permissions import requires
 from console.presenters import alert_list, alert_notes, alert_page
+from jobs.core import cursors
 
 
 @require_GET
@@ -34,12 +37,13 @@ def alerts(request: HttpRequest) -> HttpResponse:
 @require_GET
 @requires("jobs.view_alert")
 def history(request: HttpRequest) -> HttpResponse:
-    """Show the alerts that are over; ``?before=`` is an alert's id."""
+    """Show the alerts that are over; ``?at=`` is where the page before ended, and a broken one the beginning."""
     now = timezone.now()
-    before = request.GET.get("before", "")
-    is_id = before.isascii() and before.isdecimal() and len(before) < 19
+    after = None
+    with contextlib.suppress(ValueError):
+        _, after = cursors.read(request.GET.get("at", ""))
     context = {
-        "page": alert_list.read_history(before=int(before) if is_id else None, now=now),
+        "page": alert_list.read_history(after=after, now=now),
         "tabs": alert_list.tabs("alert-history", now=now),
         "now": now,
     }
