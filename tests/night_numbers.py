@@ -45,6 +45,8 @@ QUEUES = {
     "long": (20, 78, 41.0, 1, 0.5, 1.1),
     "low": (2, 6, 1.0, 2, 0.05, 0.8),
 }
+# Of so many attempts one has its record, those that died included; the rollups count all of them.
+ONE_RECORD_OF = 10
 WORKERS = (
     ("celery@web-1", ["critical"], 8),
     ("celery@web-2", ["critical"], 8),
@@ -283,8 +285,38 @@ def _runs(now: datetime, chance: random.Random) -> int:
                 runtime_seconds=took,
             )
         )
+    rows += _dead_runs(now)
+    # As they end: a list of what ended at the same time goes by the order in which it was written.
+    rows.sort(key=lambda run: run.finished_at)
     Run.objects.bulk_create(rows, batch_size=2000)
     return len(rows)
+
+
+def _dead_runs(now: datetime) -> list[Any]:
+    """Return the attempts that the deaths of the last hour ended."""
+    from jobs.models import Death, Run
+
+    chance = random.Random(242)
+    deaths = Death.objects.filter(died_at__gt=now - timedelta(hours=1)).select_related("letter")
+    return [
+        Run(
+            task_id=death.task_id,
+            publication_id=death.publication_id,
+            task=death.letter.task,
+            queue=death.letter.queue,
+            outcome="dead",
+            attempt=death.attempt,
+            worker=death.worker,
+            error_type=death.error_type,
+            published_at=death.published_at,
+            started_at=death.started_at,
+            finished_at=death.died_at,
+            # Of a retry that is since its time had come, not since it was published.
+            latency_seconds=chance.lognormvariate(0, 1) * QUEUES[death.letter.queue][4],
+            runtime_seconds=(death.died_at - death.started_at).total_seconds(),
+        )
+        for death in deaths.order_by("-died_at", "pk")[::ONE_RECORD_OF]
+    ]
 
 
 def _running(concurrency: int) -> int:
