@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from console.presenters.plain import visible
 from jobs import conf, leases
 from jobs.outbox.service import relay_duty_name
 
@@ -25,6 +26,15 @@ class Health:
     is_good: bool
     words: str
     why: str
+
+
+def why_undone(duty: leases.Undone) -> str:
+    """Say why a duty is not done, and what will end that."""
+    if not duty.trouble:
+        return "No runops does this. Start one: manage.py runops."
+    # Without the name of the error's class.
+    said = visible(duty.trouble.partition(": ")[2] or duty.trouble, keep="")
+    return f"{said} It goes on by itself once it can."
 
 
 def health() -> Health:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console import times
-from console.console_health import NOT_DONE
+from console.console_health import NOT_DONE, why_undone
 from console.presenters.plain import visible
 from jobs.overview import Overview
 
@@ -35,13 +35,9 @@ def standstill(overview: Overview) -> Standstill | None:
         )
     )
     since = min((each.since for each in overview.undone if each.since is not None), default=None)
-    is_idle = any(not each.trouble for each in overview.undone)
-    if is_idle:
-        words, kind = "No runops does this. Start one: manage.py runops.", "idle"
-    else:
-        trouble = overview.undone[0].trouble
-        said = visible(trouble.partition(": ")[2] or trouble, keep="")
-        words, kind = f"{said} It goes on by itself once it can.", "blocked"
+    idle = next((each for each in overview.undone if not each.trouble), None)
+    kind = "blocked" if idle is None else "idle"
+    words = why_undone(idle or overview.undone[0])
     what = _listed(clauses)
     if len(clauses) > _MOST_CLAUSES:
         return Standstill(kind, "Runops does not do its work", f"{what}. {words}", since)

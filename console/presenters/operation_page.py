@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count
 
+from console.console_health import why_undone
 from console.presenters.plain import count_of, duration, short_task
-from jobs import operations
+from jobs import leases, operations
 from jobs.core.words import ItemState, OperationKind, OperationState
 from jobs.models import Operation, OperationEvent, OperationItem
 from jobs.operations import Progress, StageRow
@@ -153,6 +154,19 @@ def already_done(operation: Operation) -> list[OperationItem]:
 def restores_of(operation: Operation) -> list[Operation]:
     """Return the operations that brought letters of a purge back."""
     return list(operation.restored_by.order_by("pk")[:10]) if operation.kind == OperationKind.PURGE else []
+
+
+def standstill(operation: Operation) -> str:
+    """Say why a running operation does not go on, "" when it does. Two queries while it runs."""
+    if operation.state != OperationState.RUNNING:
+        return ""
+    undone = leases.undone(["operations"])
+    if not undone:
+        return ""
+    words = why_undone(undone[0])
+    # A batch is marked before it goes to the broker.
+    is_replay = operation.kind == OperationKind.REPLAY
+    return f"{words} What is counted as sent last may not be sent yet." if is_replay else words
 
 
 def read_list(*, now: datetime, before: int | None) -> OperationList:

@@ -273,7 +273,7 @@ def _sentence(query: Query, total: int, group_count: int, now: datetime) -> str:
         return (
             "Nothing matches."
             if query.terms
-            else "No job has ended badly, as far as the workers have reported."
+            else "No letter is dead now, as far as the workers have reported."
         )
     matches = "1 matches" if total == 1 else f"{total:,} match"
     groups = "1 group" if group_count == 1 else f"{group_count:,} groups"

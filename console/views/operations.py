@@ -214,6 +214,7 @@ def _page(
         "restore_url": reverse("console:operation-restore", args=[operation.pk]),
         "restored_by": presenter.restores_of(operation),
         "live_url": reverse("console:operation", args=[operation.pk]) if page.keeps_changing else "",
+        "standstill": presenter.standstill(operation),
         "error": error,
         "note_text": note_text,
         "note_error": note_error,

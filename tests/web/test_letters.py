@@ -387,6 +387,12 @@ def test_a_question_for_news_since_what_is_no_number_is_answered_with_the_page()
     assert ids(response) == [str(letter.uuid)]
 
 
+def test_what_died_and_is_replayed_now_is_not_said_never_to_have_died():
+    make_letter(state=LetterState.REPLAYING)
+
+    assert "No letter is dead now, as far as the workers have reported." in tags(viewer().get(LIST)).text
+
+
 def test_times_within_one_minute_are_told_to_the_second():
     make_letter(died_at=NOW - timedelta(seconds=50))
     make_letter(died_at=NOW - timedelta(seconds=20))

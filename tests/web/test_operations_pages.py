@@ -13,11 +13,12 @@ from django.urls import reverse
 
 from console import operation_charts
 from jobs.core.words import ItemState, OperationKind, OperationState
-from jobs.models import Operation, OperationEvent, OperationItem, OperationStage
+from jobs.models import Lease, Operation, OperationEvent, OperationItem, OperationStage
 from jobs.operations import Progress, StageRow
 from jobs.roles import VIEWER
 from tests.factories import NOW, make_group, make_item, make_letter, make_operation
 from tests.web.acting import audited, client_of, form_actions, person, text_of
+from tests.web.people import HTMX, tags
 
 pytestmark = pytest.mark.django_db
 
@@ -143,6 +144,46 @@ def test_a_cancelled_replay_is_polled_while_outcomes_are_out(client: Client, rep
 
     assert response.status_code == 200
     assert "2 outcomes may still come." in text_of(response)
+
+
+def hold_operations(**fields: object) -> None:
+    # Leases are by the database's clock, which nothing freezes.
+    fields = {"holder": "runops@web-1:411", "expires_at": NOW + timedelta(days=36_500)} | fields
+    Lease.objects.create(duty="operations", renewed_at=NOW, **fields)
+
+
+def test_a_replay_that_stands_still_says_why_where_the_operator_waits_for_it(
+    client: Client, replay: Operation
+) -> None:
+    """It said "200 of 200 sent" and waited for outcomes while the broker took nothing."""
+    hold_operations(
+        trouble="BrokerUnavailable: The broker at redis://mq:6379/0 did not take 200 messages: OOM <b>."
+    )
+
+    page = tags(client.get(url(replay), headers=HTMX)).text
+
+    assert "It stands still. The broker at redis://mq:6379/0 did not take 200 messages: OOM <b>." in page
+    assert "It goes on by itself once it can. What is counted as sent last may not be sent yet." in page
+
+
+def test_an_operation_that_no_runops_carries_out_says_so(client: Client, replay: Operation) -> None:
+    purge = make_operation(kind=OperationKind.PURGE, selected_count=3)
+
+    assert (
+        "It stands still. No runops does this. Start one: manage.py runops."
+        in tags(client.get(url(purge))).text
+    )
+
+
+@pytest.mark.parametrize("state", [OperationState.RUNNING, OperationState.PAUSED, OperationState.FINISHED])
+def test_an_operation_that_goes_on_or_shall_not_is_not_said_to_stand_still(
+    client: Client, replay: Operation, state: str
+) -> None:
+    if state == OperationState.RUNNING:
+        hold_operations()
+    Operation.objects.filter(pk=replay.pk).update(state=state)
+
+    assert "It stands still." not in tags(client.get(url(replay))).text
 
 
 def test_pause_resume_and_cancel(client: Client, replay: Operation) -> None:
