@@ -49,7 +49,7 @@ LONG_FILES = [
     "idempotency/test_outages.py", "test_search.py", "base/test_canvas.py", "idempotency/test_crashes.py",
     "queues/test_duty.py",
     "test_embedding.py", "preflight/test_beats.py", "alerts/test_evaluating.py", "alerts/test_measuring.py", "test_workers.py", "test_migrations.py", "test_settings.py",
-    "test_worker_control.py", "web/test_numbers_browser.py", "web/test_queues.py", "agent/test_recording_brokers.py",
+    "test_worker_control.py", "web/test_numbers_browser.py", "agent/test_recording_brokers.py",
 ]  # fmt: skip
 
 # What measures a pace needs the cores for itself, and goes when the other processes have nothing left to do.
