@@ -157,7 +157,14 @@ class RuleForm(forms.Form):
             choices = (*wanted.choices, (value[:10], f"p{value[:10]}"))
             wanted = Wanted(wanted.label, wanted.help, control="choice", choices=choices)
         errors = self.errors.get(name)
-        return FieldView(name, wanted, value[:_TEXT_LIMIT], str(errors[0]) if errors else "")
+        error = str(errors[0]) if errors else ""
+        if _LIMIT_TIME in error:
+            # What to write is said once.
+            wanted = replace(wanted, help=wanted.help.replace(_LIMIT_TIME, "").strip())
+        if name in _LIMITS and self.kind.unit is Unit.PER_CENT:
+            # The sign stands behind the field.
+            value = _PER_CENT.sub("", value)
+        return FieldView(name, wanted, value[:_TEXT_LIMIT], error)
 
 
 def _wanted_limit(name: str, unit: Unit) -> Wanted:

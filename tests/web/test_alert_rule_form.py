@@ -277,9 +277,9 @@ def test_a_limit_that_is_no_length_of_time_says_how_to_write_one(typed):
 
     said = tags(response).text
     assert response.status_code == 422
-    # It stands under both limits, and once more as what is wrong with the one.
+    # Once as what is wrong with the one limit, in the place of its help, and once as the help of the other.
     advice = "Write for instance 15 min, 1 h 30 min, 90 s or 250 ms. A number alone is seconds."
-    assert said.count(advice) == 3
+    assert said.count(advice) == 2
     assert not typed or f"“{typed}” is no length of time. {advice}" in said
     assert not AlertRule.objects.exists()
 
@@ -306,6 +306,19 @@ def test_per_cent_mean_the_same_with_and_without_their_sign(typed):
     rule = AlertRule.objects.get()
     assert (rule.threshold, rule.recovery_threshold) == (5, 5)
     assert "More than 5 % of jobs fail" in tags(client.get("/alerts/rules/")).text
+
+
+def test_per_cent_that_are_refused_are_shown_without_a_second_sign():
+    client = admin()
+    sent = fields_of(client.get("/alerts/rules/new/failure_rate/"))
+
+    response = client.post(
+        "/alerts/rules/new/failure_rate/", sent | {"threshold": "120 %", "recovery_threshold": "5 x"}
+    )
+
+    shown = fields_of(response)
+    assert (shown["threshold"], shown["recovery_threshold"]) == ("120", "5 x")
+    assert "“5 x” is not a number." in tags(response).text
 
 
 def test_how_far_a_rule_looks_back_is_typed_in_minutes_or_as_a_length_of_time():
