@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import re
 import signal
 import sys
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,26 @@ def test_page_answers_and_wants_a_login(shared: Up) -> None:
 def test_health_answers_without_a_login(shared: Up) -> None:
     with client().open(f"{shared.url}/healthz", timeout=20) as page:
         assert (page.status, page.url) == (200, f"{shared.url}/healthz")
+
+
+def test_scripts_and_pages_are_sent_compressed_and_scripts_are_kept(shared: Up) -> None:
+    with client().open(f"{shared.url}/login/", timeout=20) as page:
+        style = re.findall(r'href="(/static/console/css/base\.css\?v=[0-9a-f]+)"', page.read().decode())[0]
+    found = {}
+    for address in ("/login/", style, "/static/plotly/plotly.min.js"):
+        request = urllib.request.Request(f"{shared.url}{address}", headers={"Accept-Encoding": "gzip"})
+        with client().open(request, timeout=20) as answer:
+            sent = answer.read()
+            assert len(sent) == int(answer.headers["Content-Length"])
+            assert len(gzip.decompress(sent)) > len(sent)
+            found[address] = (answer.headers["Content-Encoding"], answer.headers["Cache-Control"])
+
+    assert found == {
+        "/login/": ("gzip", "max-age=0, no-cache, no-store, must-revalidate, private"),
+        style: ("gzip", "max-age=315360000, public, immutable"),
+        # Nothing says which content is meant.
+        "/static/plotly/plotly.min.js": ("gzip", "max-age=60, public"),
+    }
 
 
 def test_first_login_works_and_edits_schedules(shared: Up) -> None:
