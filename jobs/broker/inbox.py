@@ -23,6 +23,7 @@ from kombu.exceptions import OperationalError
 
 from jobs.agent.wire import DEAD_QUEUE
 from jobs.broker.connection import SOCKET_TIMEOUT_SECONDS
+from jobs.broker.probing import Prober
 from jobs.errors import BrokerUnavailable
 
 # What a queue's list of taken messages is called on Redis.
@@ -112,6 +113,7 @@ class Inbox:
         self._connection = connection
         self._queue = queue
         self._reader: _Reader | None = None
+        self._prober: Prober | None = None
 
     def take(self, limit: int, wait_seconds: float) -> list[Taken]:
         """Return up to ``limit`` messages, oldest first; wait for the first one, not for the rest."""
@@ -129,12 +131,21 @@ class Inbox:
         with self._translated("counting"):
             return self._connected().depth()
 
+    def probe(self) -> None:
+        """Send a message that ``take`` returns, with the content type of ``probing``: to see that the queue takes any."""
+        if self._prober is None:
+            self._prober = Prober(self._connection, self._queue)
+        self._prober.send()
+
     def close(self) -> None:
         """Let go of the connection; what was not acknowledged will be delivered again."""
+        if self._prober is not None:
+            self._prober.close()
         reader, self._reader = self._reader, None
         with contextlib.suppress(*self._errors()):
             if reader is not None:
                 reader.close()
+        with contextlib.suppress(*self._errors()):
             self._connection.release()
 
     def _connected(self) -> _Reader:

@@ -17,7 +17,9 @@ from django.db import InterfaceError, OperationalError
 
 from jobs.agent import batches
 from jobs.agent.batches import OUTCOMES, Batch, BatchError
+from jobs.broker import probing
 from jobs.broker.inbox import BATCH_BYTES, Taken
+from jobs.errors import BrokerUnavailable
 from jobs.metrics.storing import store
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,10 @@ LONGEST_BREAK = timedelta(seconds=10)
 # How long all that waited must have been read before a worker's silence says something. After an outage of the
 # broker Celery waits up to 30 s before it tries to connect again, and the worker's first words come then.
 LEVEL_FOR = timedelta(seconds=60)
+# When nothing has come for so long, the collector sends itself a message: workers tell something each 5 s.
+PROBE_AFTER = timedelta(seconds=6)
+# So many that were sent and did not come back are a trouble.
+MOST_UNANSWERED = 2
 # One line in so long about batches that cannot be read.
 TELL_EVERY = timedelta(seconds=60)
 # What a column takes, and what no worker counts within a minute.
@@ -46,6 +52,7 @@ _LAST_MOMENT = 4_102_444_800.0
 class _Inbox(Protocol):
     def take(self, limit: int, wait_seconds: float) -> list[Taken]: ...
     def ack(self, taken: list[Taken]) -> None: ...
+    def probe(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -68,11 +75,17 @@ class RunsCollector:
         # When a round last read all that waited, and since when one has done so again and again.
         self._level_at: datetime | None = None
         self.level_since: datetime | None = None
-        # What a page should say; empty when all could be read lately.
-        self.trouble = ""
+        # When anything came last, and what is known of messages that were sent to see whether they come.
+        self._arrived_at: datetime | None = None
+        self._probed_at: datetime | None = None
+        self._unanswered = 0
+        self._refusal = ""
+        self._unread = ""
 
     def collect(self, *, limit: int = LIMIT, wait_seconds: float = 1.0, now: datetime) -> int:
         """Take what waits, count it, acknowledge it; return how many batches that were.
+
+        Where nothing comes it is tried whether anything would.
 
         Raises:
             BrokerUnavailable: when the broker is away; nothing is lost.
@@ -80,6 +93,8 @@ class RunsCollector:
         """
         try:
             taken = self._inbox.take(limit, wait_seconds)
+            if not taken and self._probe(now):
+                taken = self._inbox.take(limit, wait_seconds)
             for together in self._read(taken):
                 self._write(together, now=now)
             self._inbox.ack(taken)
@@ -88,10 +103,23 @@ class RunsCollector:
             raise
         self._note_level(taken, limit, now)
         self._tell_unreadable(now)
-        return len(taken)
+        return sum(not _is_probe(one) for one in taken)
+
+    @property
+    def trouble(self) -> str:
+        """What a page should say, without a full stop; empty when all could be read lately."""
+        deaf = self._refusal
+        if not deaf and self._unanswered >= MOST_UNANSWERED:
+            deaf = f"{self._unanswered:,} messages that were sent to jobs.runs did not come back"
+        if deaf:
+            deaf = f"Workers cannot tell that they live, so none is given up for lost: {deaf.rstrip('.')}"
+        return ". ".join(filter(None, (deaf, self._unread)))
 
     def has_heard_all(self, *, now: datetime) -> bool:
-        """Say whether every living worker must have been heard of by now: all was read for LEVEL_FOR."""
+        """Say whether every living worker must have been heard of by now: all was read for LEVEL_FOR.
+
+        And all the while messages came, if only our own: else the workers may be there, and the queue takes none.
+        """
         if self.level_since is None or self._level_at is None:
             return False
         return _is_soon(self._level_at, now) and now - self.level_since >= LEVEL_FOR
@@ -101,6 +129,8 @@ class RunsCollector:
         together: list[Batch] = []
         rows = 0
         for one in taken:
+            if _is_probe(one):
+                continue
             try:
                 batch = read(one)
             except (BatchError, RecursionError) as error:
@@ -138,7 +168,33 @@ class RunsCollector:
             self._unreadable.number += 1
             self._unreadable.reason = f"the database refused it ({type(error).__name__})"
 
+    def _probe(self, now: datetime) -> bool:
+        """Send a message if nothing has come for a while; return whether one may be on its way."""
+        for at in (self._arrived_at, self._probed_at):
+            if at is not None and timedelta(0) <= now - at < PROBE_AFTER:
+                return False
+        self._probed_at = now
+        try:
+            self._inbox.probe()
+        except BrokerUnavailable as error:
+            if not self._refusal:
+                logger.error("Nobody is given up for lost: %s", error)
+            self._refusal = str(error)
+            self.level_since = self._level_at = None
+            return False
+        self._refusal = ""
+        self._unanswered += 1
+        return True
+
     def _note_level(self, taken: Sequence[Taken], limit: int, now: datetime) -> None:
+        if taken:
+            self._arrived_at = now
+            self._unanswered, self._refusal = 0, ""
+        elif self._arrived_at is None or not _is_soon(self._arrived_at, now):
+            # Nobody speaks, or nobody is let speak.
+            self.is_behind = False
+            self.level_since = self._level_at = None
+            return
         self.is_behind = len(taken) >= limit or sum(len(one.body) for one in taken) > BATCH_BYTES // 2
         if self.is_behind:
             return
@@ -147,17 +203,21 @@ class RunsCollector:
         self._level_at = now
 
     def _tell_unreadable(self, now: datetime) -> None:
-        """Log what was thrown away once in TELL_EVERY, and keep it as ``trouble`` for as long."""
+        """Log what was thrown away once in TELL_EVERY, and keep it as a trouble for as long."""
         found = self._unreadable
         # A clock that was ahead keeps nobody silent.
         if found.told_at is not None and timedelta(0) <= now - found.told_at < TELL_EVERY:
             return
-        self.trouble = ""
+        self._unread = ""
         if found.number:
             which = "1 batch" if found.number == 1 else f"{found.number:,} batches"
-            self.trouble = f"{which} on jobs.runs could not be read or counted: {found.reason[:200]}"
-            logger.error("%s", self.trouble)
+            self._unread = f"{which} on jobs.runs could not be read or counted: {found.reason[:200]}"
+            logger.error("%s", self._unread)
             self._unreadable = Unreadable(told_at=now)
+
+
+def _is_probe(taken: Taken) -> bool:
+    return taken.content_type == probing.CONTENT_TYPE
 
 
 def _is_soon(before: datetime, now: datetime) -> bool:

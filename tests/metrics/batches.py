@@ -10,6 +10,7 @@ from typing import Any
 
 from jobs.agent import batches
 from jobs.agent.batches import Batch, Cell, FinishedRun, RunningJob, bucket_of
+from jobs.broker import probing
 from jobs.broker.inbox import Taken
 
 NOW = datetime(2026, 11, 12, 3, 12, 30, tzinfo=UTC)
@@ -110,3 +111,6 @@ class ListInbox:
 
     def ack(self, taken: list[Taken]) -> None:
         self.waiting = self.waiting[len(taken) :]
+
+    def probe(self) -> None:
+        self.waiting.append(Taken(body=b"", content_type=probing.CONTENT_TYPE))

@@ -154,6 +154,36 @@ def test_a_silent_worker_is_given_up_once_all_was_heard(
     assert DeadLetter.objects.get().worker == "celery@pay-1"
 
 
+def test_nobody_is_given_up_while_the_broker_is_full_and_the_duty_says_why(
+    broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses what workers tell and answers who reads: a whole fleet looked lost after half a minute."""
+    store([make_batch(running=[make_running()])], now=timezone.now() - timedelta(seconds=40))
+    monkeypatch.setattr(duties, "LOST_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "COLLECT_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(collecting, "LEVEL_FOR", timedelta(0))
+    collect = duties.runs_duty()
+
+    with broker.client() as client:
+        client.config_set("maxmemory", "1")
+        try:
+            collect(lease)
+            collect(lease)
+        finally:
+            client.config_set("maxmemory", "0")
+
+    assert WorkerBoot.objects.get().lost_at is None
+    told = "Workers cannot tell that they live, so none is given up for lost: The broker "
+    assert leases.remark_of("runs").startswith(told)
+    assert "maxmemory" in leases.remark_of("runs")
+    # The next message is not tried at once.
+    monkeypatch.setattr(collecting, "PROBE_AFTER", timedelta(0))
+    collect(lease)
+    collect(lease)
+    assert WorkerBoot.objects.get().lost_at is not None
+    assert leases.remark_of("runs") == ""
+
+
 def test_who_lost_the_lease_gives_up_on_nobody(
     broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,151 @@
+"""Whether a queue takes messages, while reading it works all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import Connection, Exchange, Queue
+
+from jobs.agent.wire import RUNS_QUEUE
+from jobs.broker import connect, probing
+from jobs.broker.inbox import Inbox
+from jobs.errors import BrokerUnavailable
+from tests.rabbit import RabbitServer, VirtualHost, rabbit_server
+from tests.servers import RedisServer, wait_until
+
+
+def inbox_of(connection: Connection) -> Iterator[Inbox]:
+    inbox = Inbox(connection, RUNS_QUEUE)
+    yield inbox
+    inbox.close()
+
+
+@pytest.fixture
+def on_redis(broker: RedisServer) -> Iterator[Inbox]:
+    yield from inbox_of(connect())
+
+
+@pytest.fixture
+def on_rabbit(rabbit: VirtualHost, settings: Any) -> Iterator[Inbox]:
+    settings.BROKER_URL = rabbit.url
+    yield from inbox_of(connect())
+
+
+@pytest.fixture
+def on_files(tmp_path: Any) -> Iterator[Inbox]:
+    folders = dict.fromkeys(("data_folder_in", "data_folder_out", "control_folder"), str(tmp_path))
+    yield from inbox_of(Connection("filesystem://", transport_options=folders))
+
+
+@pytest.mark.parametrize("place", ["on_redis", "on_rabbit", "on_files"])
+def test_a_probe_comes_out_of_the_queue_and_is_known_by_its_kind(
+    place: str, request: pytest.FixtureRequest
+) -> None:
+    inbox: Inbox = request.getfixturevalue(place)
+    assert inbox.take(10, 0) == []
+
+    inbox.probe()
+    inbox.probe()
+    taken = [one for _ in range(2) for one in inbox.take(1, 5) if inbox.ack([one]) is None]
+
+    assert [(one.content_type, one.body, one.problem) for one in taken] == [
+        (probing.CONTENT_TYPE, b"", "")
+    ] * 2
+    assert inbox.depth() == 0
+
+
+def test_a_redis_that_is_full_takes_none_and_takes_one_when_it_has_room(
+    on_redis: Inbox, broker: RedisServer
+) -> None:
+    with broker.client() as client:
+        client.config_set("maxmemory", "1")
+        try:
+            with pytest.raises(BrokerUnavailable, match=r"took no message for jobs\.runs: .*maxmemory"):
+                on_redis.probe()
+            assert on_redis.take(10, 0) == []
+        finally:
+            client.config_set("maxmemory", "0")
+
+    on_redis.probe()
+
+    assert len(on_redis.take(10, 1)) == 1
+
+
+def test_a_queue_of_rabbitmq_that_refuses_what_is_published_takes_none(
+    on_rabbit: Inbox, rabbit: VirtualHost
+) -> None:
+    refusing = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    with Connection(rabbit.url) as connection, connection.channel() as channel:
+        queue = Queue(RUNS_QUEUE, Exchange(""), routing_key=RUNS_QUEUE, queue_arguments=refusing)(channel)
+        queue.delete()
+        queue.declare()
+    try:
+        assert on_rabbit.take(10, 0) == []
+
+        with pytest.raises(BrokerUnavailable, match=r"took no message for jobs\.runs: MessageNacked"):
+            on_rabbit.probe()
+
+        assert on_rabbit.take(10, 0) == []
+    finally:
+        with Connection(rabbit.url) as connection, connection.channel() as channel:
+            queue(channel).delete()
+
+
+@pytest.fixture
+def own_rabbit() -> Iterator[RabbitServer]:
+    with rabbit_server() as server:
+        yield server
+
+
+def run_in(server: RabbitServer, command: str) -> None:
+    cookie = (server.directory / ".erlang.cookie").read_text()
+    done = subprocess.run(
+        ["erl_call", "-c", cookie, "-address", f"127.0.0.1:{server.distribution_port}", "-e"],
+        input=f"{command}.\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "{ok, ok}", done
+
+
+def test_a_rabbitmq_without_room_on_its_disk_is_found_out_soon_and_is_read_meanwhile(
+    own_rabbit: RabbitServer, settings: Any
+) -> None:
+    """It reads nothing any more from those that publish, and says nothing to them."""
+    settings.BROKER_URL = own_rabbit.url
+    inbox = Inbox(connect(), RUNS_QUEUE)
+    # Which declares the queue.
+    assert inbox.take(10, 0) == []
+    inbox.probe()
+    assert len(inbox.take(10, 5)) == 1
+    run_in(own_rabbit, "rabbit_alarm:set_alarm({{resource_limit, disk, node()}, []})")
+
+    refusals: list[tuple[str, float]] = []
+
+    def is_refused() -> bool:
+        """Send one; the broker takes the first of a connection, and only then stops it."""
+        before = time.monotonic()
+        try:
+            inbox.probe()
+        except BrokerUnavailable as error:
+            refusals.append((str(error), time.monotonic() - before))
+        return bool(refusals)
+
+    wait_until(is_refused, what="RabbitMQ to stop who publishes")
+    for one in inbox.take(10, 1):
+        inbox.ack([one])
+    run_in(own_rabbit, "rabbit_alarm:clear_alarm({resource_limit, disk, node()})")
+
+    [(why, seconds)] = refusals
+    assert "timed out" in why
+    # Once more for the connection that is dropped.
+    assert seconds < 2 * probing.PROBE_SECONDS + 1
+    inbox.probe()
+    assert len(inbox.take(10, 5)) >= 1
+    inbox.close()
