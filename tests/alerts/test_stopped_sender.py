@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import smtplib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from smtplib import SMTPServerDisconnected
 from typing import Any
 
 import pytest
@@ -88,12 +89,38 @@ def test_a_process_that_stands_still_until_its_claim_is_over_sends_nothing_more(
     assert (row.state, row.attempts, row.last_error) == (NotificationState.SENT, 2, "")
 
 
+@pytest.mark.django_db
+def test_nothing_is_sent_by_who_goes_on_before_it_is_cut_off(
+    only_rule: Callable[..., AlertRule], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = only_rule(AlertKind.LETTERS_GROWING, threshold=20)
+    testing.send_test(rule=rule, actor=Actor(name="Mara"), now=NOW)
+    name_recipient = smtplib.SMTP.rcpt
+
+    def stand_still(connection: smtplib.SMTP, *arguments: Any) -> tuple[int, bytes]:
+        answer = name_recipient(connection, *arguments)
+        # As long as the claim lasts: to the thread that cuts it off no time has passed.
+        monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 120)
+        return answer
+
+    monkeypatch.setattr(smtplib.SMTP, "rcpt", stand_still)
+    with StubbornMailServer() as server:
+        for name, value in email_settings(server.url).items():
+            setattr(settings, name, value)
+
+        sent = sending.send_due(uniform=lambda low, _high: low, clock=lambda: NOW, check=lambda: None)
+
+    assert sent == sending.Sent(failed=1)
+    assert server.taken == []
+    assert Notification.objects.get().last_error == "The mail server had not taken it after 30 s."
+
+
 class StandsStill(BaseEmailBackend):
     """Fails after somebody else has claimed the mail meanwhile."""
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
         assert sending.claim(Notification.objects.get().pk, now=NOW + sending.CLAIM) is not None
-        raise SMTPServerDisconnected("Connection unexpectedly closed")
+        raise smtplib.SMTPServerDisconnected("Connection unexpectedly closed")
 
 
 @pytest.mark.django_db
@@ -119,7 +146,7 @@ class OthersToldMeanwhile(BaseEmailBackend):
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
         (message,) = email_messages
         if message.recipients() != ["a@shop.example"]:
-            raise SMTPServerDisconnected("Connection unexpectedly closed")
+            raise smtplib.SMTPServerDisconnected("Connection unexpectedly closed")
         row = Notification.objects.get()
         row.body = {**row.body, "accepted": ["c@shop.example"]}
         row.save()
