@@ -7,9 +7,11 @@ one when it is back.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
@@ -181,6 +183,34 @@ class Renewer(threading.Thread):
         connection.close()
 
 
+class StopRequest:
+    """Asks the main thread to stop, also from a handler of signals; only that thread may wait.
+
+    threading.Event would hang now and then: the waiting thread holds its lock for a moment, and a handler that runs
+    in that moment, in that thread, waits for the lock for ever. What SimpleQueue takes no signal can hold up.
+    """
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_set = False
+
+    def set(self, *_: Any) -> None:
+        """Ask; twice is as once. What a handler of signals is given is taken and not looked at."""
+        self._is_set = True
+        self._asked.put(None)
+
+    def is_set(self) -> bool:
+        """Say whether somebody has asked."""
+        return self._is_set
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until somebody asks, so many seconds at most; say whether somebody has."""
+        if not self._is_set:
+            with contextlib.suppress(queue.Empty):
+                self._asked.get(timeout=timeout)
+        return self._is_set
+
+
 def holder_name() -> str:
     """Return the name under which this process holds duties."""
     return f"runops@{socket.gethostname()}:{os.getpid()}"
@@ -191,6 +221,7 @@ class Runops:
 
     def __init__(self, *, duties: tuple[Duty, ...] | None = None, holder: str | None = None) -> None:
         self.holder = holder or holder_name()
+        self._asked = StopRequest()
         self._stop = threading.Event()
         lease_seconds = conf.current().lease_seconds
         self._threads = [
@@ -207,14 +238,15 @@ class Runops:
             thread.start()
 
     def ask_to_stop(self, *_: Any) -> None:
-        """Let every duty end after its batch. May be called from a signal handler, and twice."""
-        self._stop.set()
+        """Let ``wait`` come back. May be called from a signal handler, and twice."""
+        self._asked.set()
 
     def wait(self) -> None:
-        """Block until somebody asks to stop."""
+        """Block until somebody asks to stop; then let every duty end after its batch."""
         # A wait without a timeout cannot be interrupted by a signal on every platform.
-        while not self._stop.wait(timeout=1.0):
+        while not self._asked.wait(timeout=1.0):
             pass
+        self._stop.set()
 
     def join(self) -> bool:
         """Wait for the threads, STOP_SECONDS at most; return whether all have ended."""

@@ -13,6 +13,7 @@ from kombu.exceptions import OperationalError
 from console.demo import shop
 from console.demo.services import MailRelay, PaymentProvider
 from console.demo.state import Demo
+from jobs.runops import StopRequest
 
 # One job that works a second, one of the risky kinds every few seconds.
 STEADY_SECONDS = 1.0
@@ -48,7 +49,7 @@ class Traffic:
         self._provider = PaymentProvider(shop.PAYMENTS_PORT, is_fixed=demo.is_fixed)
         self.sent = 0
 
-    def run(self, stop: threading.Event, *, say: Callable[[str], None]) -> None:
+    def run(self, stop: threading.Event | StopRequest, *, say: Callable[[str], None]) -> None:
         """Send jobs until ``stop`` is set."""
         self._provider.start()
         self._follow_switch(say)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from console.supervisor import AlreadyRunning, Output, Supervisor
 from jobs.audit import Actor
 from jobs.core.words import LetterState
 from jobs.models import DeadLetter
+from jobs.runops import StopRequest
 
 AFTER_THE_FIX = (
     "The bugs are fixed. The shop's worker starts again with the mended code; then a replay succeeds.\n"
@@ -94,9 +94,9 @@ class Command(BaseCommand):
             lock.acquire()
         except AlreadyRunning as error:
             raise CommandError(str(error)) from error
-        stop = threading.Event()
+        stop = StopRequest()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, stop.set)
         try:
             Traffic(demo, count_letters=count_letters).run(stop, say=self._say)
         finally:
