@@ -228,21 +228,57 @@ def test_what_was_read_from_a_full_broker_and_not_acknowledged_is_delivered_agai
     assert inbox.depth() == 0
 
 
-def test_records_are_forgotten_where_scripts_are_forbidden(broker, settings):
+@pytest.fixture
+def without_scripts(broker, settings):
     with broker.client() as client:
         client.execute_command(
             "ACL", "SETUSER", "noscript", "on", ">secret", "~*", "&*", "+@all", "-@scripting"
         )
     settings.BROKER_URL = broker.url.replace("redis://", "redis://noscript:secret@")
-    send(connect(), b"one", b"two")
     inbox = Inbox(connect())
-
-    inbox.ack(inbox.take(10, 0))
-
-    assert inbox.depth() == 0
+    yield inbox
     inbox.close()
     with broker.client() as client:
         client.execute_command("ACL", "DELUSER", "noscript")
+
+
+def test_records_are_forgotten_where_scripts_are_forbidden(without_scripts):
+    send(connect(), b"one", b"two")
+
+    without_scripts.ack(without_scripts.take(10, 0))
+
+    assert without_scripts.depth() == 0
+
+
+def test_as_many_as_are_asked_for_are_taken_where_scripts_are_forbidden(without_scripts):
+    """Whoever got fewer thought that no more waited: workers whose words did wait were given up for lost."""
+    names = [b"%d" % number for number in range(150)]
+    send(connect(), *names)
+
+    taken = without_scripts.take(120, 0)
+    assert bodies(taken) == names[:120]
+    without_scripts.close()
+    again = without_scripts.take(120, 0)
+    assert bodies(again) == names[:120]
+    without_scripts.ack(again)
+    rest = without_scripts.take(120, 0)
+    without_scripts.ack(rest)
+
+    assert bodies(rest) == names[120:]
+    assert without_scripts.depth() == 0
+
+
+def test_large_records_come_in_parts_where_scripts_are_forbidden(without_scripts, monkeypatch):
+    monkeypatch.setattr("jobs.broker.inbox.BATCH_BYTES", 100_000)
+    send(connect(), *(b"%03d" % number + b"x" * 2_000 for number in range(150)))
+
+    taken = without_scripts.take(120, 0)
+    without_scripts.close()
+    again = without_scripts.take(120, 0)
+
+    # Their sizes are known once they are here: what is over the limit is one part at most.
+    assert len(taken) == len(again) == 50
+    assert [body[:3] for body in bodies(again)] == [b"%03d" % number for number in range(50)]
 
 
 def test_an_item_that_is_no_envelope_stops_nothing(broker):

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -64,7 +64,7 @@ for list = 2, #KEYS do
 end
 return items
 """
-# Where scripts are forbidden, sizes are known only once the items are here: fewer at a time.
+# Where scripts are forbidden, sizes are known only once the items are here: so many at a time.
 _WITHOUT_SCRIPTS = 50
 
 # Cuts the oldest items off the taken list if they are those of one batch, first and last: then the
@@ -267,7 +267,10 @@ class _RedisReader:
         try:
             return list(self._oldest(keys=[name], args=[limit, BATCH_BYTES]))
         except redis.exceptions.ResponseError:
-            return list(reversed(self._client.lrange(name, -min(limit, _WITHOUT_SCRIPTS), -1)))
+            return self._in_parts(
+                lambda done, number: self._client.lrange(name, -done - number, -done - 1)[::-1],
+                *(limit, BATCH_BYTES),
+            )
 
     def _move(self, limit: int, *, room: int) -> list[bytes]:
         """Move up to ``limit`` items and about ``room`` bytes; in the order of priority, as a worker would."""
@@ -276,7 +279,21 @@ class _RedisReader:
         try:
             return list(self._move_batch(keys=[self._taken, *self._lists], args=[limit, room]))
         except redis.exceptions.ResponseError:
-            return self._move_in_pipeline(min(limit, _WITHOUT_SCRIPTS))
+            return self._in_parts(lambda _, number: self._move_in_pipeline(number), limit, room)
+
+    def _in_parts(self, read: Callable[[int, int], list[bytes]], limit: int, room: int) -> list[bytes]:
+        """Return what ``read(so many are here, how many)`` gives, up to ``limit`` items and about ``room`` bytes.
+
+        Fewer than ``limit`` only if no more wait, or for their size: whoever gets fewer takes it that he has all.
+        """
+        items: list[bytes] = []
+        while room > 0 and (number := min(limit - len(items), _WITHOUT_SCRIPTS)) > 0:
+            part = read(len(items), number)
+            items += part
+            room -= sum(len(item) for item in part)
+            if len(part) < number:
+                break
+        return items
 
     def _move_in_pipeline(self, limit: int) -> list[bytes]:
         items: list[bytes] = []
