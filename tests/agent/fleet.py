@@ -237,16 +237,26 @@ class Worker:
     def wait_for_line(self, path: Path, *, count: int = 1, seconds: float = 20) -> None:
         wait_until(lambda: len(self.lines(path)) >= count, seconds=seconds, what=f"{path} ({self.log})")
 
-    def revoke(self, task_id: str) -> None:
-        """Have the worker discard a job that comes later.
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """Give the worker a control command until it answers, and return the answer.
 
-        It is asked until it answers: it says that it is ready before it hears what is said to all workers.
+        It says that it is ready before it hears what is said to all workers.
         """
-        wait_until(
-            lambda: self.app.control.revoke(task_id, reply=True, timeout=5, limit=1),
-            seconds=60,
-            what=f"the worker to note what is revoked ({self.log})",
-        )
+        replies: list[dict[str, Any]] = []
+
+        def has_answered() -> list[dict[str, Any]]:
+            replies[:] = (
+                self.app.control.broadcast(command, arguments=arguments, reply=True, timeout=5, limit=1) or []
+            )
+            return replies
+
+        wait_until(has_answered, seconds=60, what=f"an answer to {command} ({self.log})")
+        ((answer,),) = (reply.values() for reply in replies)
+        return answer
+
+    def revoke(self, task_id: str) -> None:
+        """Have the worker discard a job that comes later."""
+        assert "ok" in self.ask("revoke", task_id=task_id)
 
     def wait_until_it_tells_of(self, *jobs: Sent) -> None:
         """Wait until a batch of the worker says that these jobs run.

@@ -13,12 +13,7 @@ pytestmark = pytest.mark.worker
 
 
 def ask(worker: Worker, **arguments: Any) -> dict[str, Any]:
-    replies = worker.app.control.broadcast(
-        "jobs_describe", arguments=arguments, reply=True, timeout=5, limit=1
-    )
-    [reply] = replies
-    [described] = reply.values()
-    return described  # type: ignore[no-any-return]
+    return dict(worker.ask("jobs_describe", **arguments))
 
 
 def test_a_worker_describes_itself(worker: Worker) -> None:
