@@ -124,8 +124,10 @@ class Silence(models.Model):
 
 
 class Notification(models.Model):
-    """One e-mail or webhook call. The row is there before it is sent, so a crash neither forgets it nor
-    sends two: waiting → sent, or given up after many tries; silenced ones are kept and not sent.
+    """One e-mail or webhook call. The row is there before it is sent, so a crash does not forget it, and it is
+    sent again only where nobody can know that the other side has it; see ``alerts.sending``.
+
+    waiting → sent, or given up after many tries; silenced ones are kept and not sent.
     """
 
     alert = models.ForeignKey(
