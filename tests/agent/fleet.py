@@ -195,7 +195,7 @@ class Worker:
     def records_with_body(self, body: bytes) -> list[wire.Record]:
         return [record for record in self.records() if record.message and record.message.body == body]
 
-    def record_of(self, sent: Sent, *, seconds: float = 20) -> wire.Record:
+    def record_of(self, sent: Sent, *, seconds: float = 60) -> wire.Record:
         """Wait for the record of a job, see that it stays the only one, and that the worker goes on."""
 
         def found() -> list[wire.Record]:
@@ -211,7 +211,7 @@ class Worker:
         with self.redis() as client:
             return str(json.loads(client.get(f"celery-task-meta-{sent.task_id}"))["status"])
 
-    def run_fence(self, *, seconds: float = 20) -> None:
+    def run_fence(self, *, seconds: float = 60) -> None:
         """See that the worker is the same, still runs jobs, and holds no message back."""
         before = self.process.pid if self.process is not None else 0
         path = self.path("fence")
@@ -234,7 +234,7 @@ class Worker:
     def lines(self, path: Path) -> list[str]:
         return path.read_text().splitlines() if path.exists() else []
 
-    def wait_for_line(self, path: Path, *, count: int = 1, seconds: float = 20) -> None:
+    def wait_for_line(self, path: Path, *, count: int = 1, seconds: float = 60) -> None:
         wait_until(lambda: len(self.lines(path)) >= count, seconds=seconds, what=f"{path} ({self.log})")
 
     def ask(self, command: str, **arguments: Any) -> Any:
