@@ -18,7 +18,6 @@ import redis
 from celery import Celery
 from playwright.sync_api import Browser, Page
 
-from tests.journeys.conftest import browser_type_launch_args  # noqa: F401 (Debian's Chromium)
 from tests.servers import running, wait_until
 from tests.up_process import ROOT, START_SECONDS, Up, alive, client, log_in, password_of
 

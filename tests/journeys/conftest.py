@@ -1,10 +1,9 @@
-"""Chromium, and one running product for all journeys; each journey has its own orders and suppliers."""
+"""One running product for all journeys; each journey has its own orders and suppliers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +14,7 @@ from jobs.models import AlertRule
 from tests.journeys.alert_place import AlertPlace, Watch
 from tests.stack import Stack
 
-CHROMIUM = "/usr/bin/chromium"
 PASSWORD = "journeys only"
-
-
-@pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    if not Path(CHROMIUM).exists():
-        pytest.fail("Chromium is not installed. Install Debian's package chromium (make test does, as root).")
-    return {
-        **browser_type_launch_args,
-        "executable_path": CHROMIUM,
-        "args": ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"],
-    }
 
 
 class SoonStack(Stack):

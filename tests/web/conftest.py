@@ -1,9 +1,8 @@
-"""The browser of the tests and a console with the night of the pictures."""
+"""A console with the night of the pictures, in a browser."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -15,12 +14,6 @@ from tests.web.browsing import Browsing
 
 # What is expected comes at once; five seconds, the default, are too few where many tests share the processors.
 expect.set_options(timeout=15_000)
-
-
-@pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    arguments = ["--no-sandbox", "--disable-gpu", "--process-per-site"]
-    return {**browser_type_launch_args, "executable_path": "/usr/bin/chromium", "args": arguments}
 
 
 @pytest.fixture(scope="session")
