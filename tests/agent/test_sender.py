@@ -14,7 +14,7 @@ from jobs.agent.guard import guard_pool
 from jobs.agent.sender import BrokerAway, Sender
 from jobs.agent.settings import read_settings
 from tests.applications import Application
-from tests.servers import RedisServer, free_port, wait_until
+from tests.servers import RedisServer, wait_until
 
 
 class Clock:
@@ -146,7 +146,7 @@ def test_a_broker_that_does_not_answer_costs_the_timeout(clock: Clock, tmp_path:
     import socket
     import time
 
-    with socket.create_server(("127.0.0.1", free_port())) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         app = Application("silent", broker=f"redis://127.0.0.1:{port}/0", set_as_current=False)
         sender = Sender(app, read_settings(spool_directory=tmp_path, timeout_seconds=0.3), clock=clock)
