@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models import BigIntegerField, Func, Max, QuerySet
 
-from jobs import conf
+from jobs import conf, leases
 from jobs.agent.wire import DEAD_QUEUE, RUNS_QUEUE
 from jobs.broker.queues import on_redis
 from jobs.core.windows import Window
@@ -34,6 +34,9 @@ _AHEAD = timedelta(seconds=60)
 # Values of one statement; SQLite of old takes 999.
 _MOST_MOMENTS = 900
 _AWAY = "Queues have not been counted lately: no runops carries it out."
+_SLOW = (
+    "Queues have not been counted lately: a runops is at it, but the broker or the database answers slowly."
+)
 _LEFT_OUT = (
     "It is not counted now. Counted are queues that workers named within 24 hours, and others in which"
     " messages were found, 500 at most."
@@ -109,7 +112,7 @@ def is_own(queue: str) -> bool:
 
 
 def now_of_all(*, now: datetime) -> list[QueueNow]:
-    """Return all queues as they were counted last, by name, the product's own left out. Four queries at most."""
+    """Return all queues as they were counted last, by name, the product's own left out. Six queries at most."""
     newest = _newest_at(now=now)
     if newest is None:
         return []
@@ -123,7 +126,7 @@ def now_of_all(*, now: datetime) -> list[QueueNow]:
 
 
 def now_of(queue: str, *, now: datetime) -> QueueNow | None:
-    """Return a queue as it was counted last, or None when it never was. Four queries at most."""
+    """Return a queue as it was counted last, or None when it never was. Six queries at most."""
     samples = QueueSample.objects.filter(level=SampleLevel.SAMPLE.value, queue=queue, at__lte=now + _AHEAD)
     sample = samples.order_by("-at").first()
     if sample is None:
@@ -266,8 +269,8 @@ def _present(
 
 
 def _why_stale() -> str:
-    """Say why nothing was counted lately: what hinders the duty, or that nobody carries it out."""
+    """Say why nothing was counted lately: what hinders the duty, that it takes long, or that nobody does it."""
     lease = Lease.objects.filter(duty=DUTY).first()
-    if lease is None or not lease.trouble:
-        return _AWAY
-    return lease.trouble
+    if lease is not None and lease.trouble:
+        return lease.trouble
+    return _AWAY if leases.undone([DUTY]) else _SLOW

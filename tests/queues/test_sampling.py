@@ -232,6 +232,17 @@ def test_without_runops_the_queues_say_that_nobody_counts():
     assert "runops" in found.trouble
 
 
+def test_queues_that_a_runops_counts_slowly_are_not_said_to_be_counted_by_nobody():
+    """With a second on the way to Redis a round takes longer than a sample is fresh."""
+    make_sample(at=NOW - timedelta(minutes=5))
+    assert leases.acquire(duty=reading.DUTY, holder="runops", seconds=60)
+
+    found = reading.now_of("critical", now=NOW)
+
+    assert found.is_stale
+    assert found.trouble.startswith("Queues have not been counted lately: a runops is at it,")
+
+
 def test_a_queue_with_messages_and_nobody_who_consumes_is_marked_unless_it_is_paused():
     make_sample(queue="critical", at=NOW, ready=3, consumers=0)
     make_sample(queue="low", at=NOW, ready=3, consumers=0)
