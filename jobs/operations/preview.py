@@ -13,6 +13,7 @@ from django.db.models import Count, Min, OuterRef, QuerySet, Subquery
 from jobs import search
 from jobs.core import replay
 from jobs.core.query import parse, quote
+from jobs.core.spans import span
 from jobs.core.words import PRESUMED_LOST, LetterState, OperationKind, Reason
 from jobs.idempotency.reading import count_done
 from jobs.models import DeadLetter, FailureGroup, Worker
@@ -201,18 +202,18 @@ def _have_failures_stopped(shares: search.Breakdown, now: datetime) -> Check:
         return Check(
             Level.WARNING,
             "The failures are still going on.",
-            f"{recent:,} of the same kind died in the last 2 minutes, the newest {_ago(quiet)}."
+            f"{recent:,} of the same kind died in the last 2 minutes, the newest {span(max(0.0, quiet))} ago."
             " What is sent now will probably die again.",
         )
     before = same_bugs.filter(died_at__gte=newest - timedelta(minutes=10), died_at__lte=newest)
-    span = before.aggregate(first=Min("died_at"), number=Count("pk"))
-    minutes = max(1.0, (newest - (span["first"] or newest)).total_seconds() / 60)
-    rate = span["number"] / minutes
-    pace = f"; before that {rate:,.0f} a minute died" if rate >= 1 and span["number"] > 1 else ""
+    found = before.aggregate(first=Min("died_at"), number=Count("pk"))
+    minutes = max(1.0, (newest - (found["first"] or newest)).total_seconds() / 60)
+    rate = found["number"] / minutes
+    pace = f"; before that {rate:,.0f} a minute died" if rate >= 1 and found["number"] > 1 else ""
     return Check(
         Level.OK,
         "The failures have stopped.",
-        f"The last of this kind died at {newest:%H:%M:%S}, {_ago(quiet)}{pace}.",
+        f"The last of this kind died at {newest:%H:%M:%S}, {span(max(0.0, quiet))} ago{pace}.",
     )
 
 
@@ -470,14 +471,3 @@ def _names(shares: list[search.Share]) -> str:
     named = ", ".join(share.name for share in shares[:MAX_NAMED])
     rest = len(shares) - MAX_NAMED
     return f"{named} and {rest:,} more" if rest > 0 else named
-
-
-def _ago(seconds: float) -> str:
-    if seconds < 60:
-        return f"{max(0, int(seconds))} s ago"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes} min ago"
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60} min ago"
-    return f"{minutes // (24 * 60)} d ago"

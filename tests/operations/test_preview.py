@@ -74,6 +74,26 @@ def test_failures_that_have_stopped_and_those_that_go_on_are_told_apart() -> Non
     }
 
 
+@pytest.mark.parametrize(
+    ("quiet", "words"),
+    [
+        (timedelta(seconds=20), "the newest 20 s ago."),
+        (timedelta(minutes=10, seconds=59), "died at 03:12:00, 10 min ago."),
+        (timedelta(hours=2), "died at 03:12:00, 2 h ago."),
+        (timedelta(hours=26, minutes=5), "died at 03:12:00, 26 h 5 min ago."),
+        (timedelta(days=3), "died at 03:12:00, 3 days ago."),
+    ],
+)
+def test_how_long_ago_the_last_one_died_is_said_as_pages_say_it(quiet: timedelta, words: str) -> None:
+    make_letter()
+
+    details = [
+        check.detail for check in look(now=NOW + quiet).checks if check.headline.startswith("The failures")
+    ]
+
+    assert [words in text for text in texts] == [True]
+
+
 def test_what_will_not_work_is_said_with_the_search_that_leaves_it_out() -> None:
     worker()
     group = make_group()
