@@ -31,6 +31,13 @@ def workers(tmp_path_factory) -> Iterator[Fleet]:
     fleet.stop()
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch) -> None:
+    """All of these workers answer; on a busy machine not each within the seconds that a page waits."""
+    monkeypatch.setattr(worker_control, "ANSWER_SECONDS", 20.0)
+    monkeypatch.setattr(worker_control, "BROADCAST_SECONDS", 3.0)
+
+
 @pytest.fixture
 def worker(workers, settings) -> Worker:
     worker = workers.worker("prefork")

@@ -82,7 +82,7 @@ class QueuePlace:
         self.purger.step(now=timezone.now(), lease=self.lease)
 
     def ask(self) -> None:
-        """Ask the workers, as runops does each 10 s."""
+        """Ask the workers once, as runops does each 10 s."""
         refresh_workers(self._control, now=timezone.now())
 
     def now(self, queue: str | None = None) -> QueueNow:
