@@ -87,9 +87,8 @@ def test_failures_that_have_stopped_and_those_that_go_on_are_told_apart() -> Non
 def test_how_long_ago_the_last_one_died_is_said_as_pages_say_it(quiet: timedelta, words: str) -> None:
     make_letter()
 
-    details = [
-        check.detail for check in look(now=NOW + quiet).checks if check.headline.startswith("The failures")
-    ]
+    checks = look(now=NOW + quiet).checks
+    texts = [check.text for check in checks if check.headline.startswith("The failures")]
 
     assert [words in text for text in texts] == [True]
 
