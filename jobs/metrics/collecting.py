@@ -187,7 +187,7 @@ class RunsCollector:
         return True
 
     def _note_level(self, taken: Sequence[Taken], limit: int, now: datetime) -> None:
-        if taken:
+        if any(_is_proof(one) for one in taken):
             self._arrived_at = now
             self._unanswered, self._refusal = 0, ""
         elif self._arrived_at is None or not _is_soon(self._arrived_at, now):
@@ -218,6 +218,11 @@ class RunsCollector:
 
 def _is_probe(taken: Taken) -> bool:
     return taken.content_type == probing.CONTENT_TYPE
+
+
+def _is_proof(taken: Taken) -> bool:
+    """Say whether what was taken shows that the queue takes messages."""
+    return not _is_probe(taken) or taken.body == probing.PROOF
 
 
 def _is_soon(before: datetime, now: datetime) -> bool:

@@ -113,4 +113,5 @@ class ListInbox:
         self.waiting = self.waiting[len(taken) :]
 
     def probe(self) -> None:
-        self.waiting.append(Taken(body=b"", content_type=probing.CONTENT_TYPE))
+        for body in (probing.AHEAD, probing.PROOF):
+            self.waiting.append(Taken(body=body, content_type=probing.CONTENT_TYPE))

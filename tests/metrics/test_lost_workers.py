@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 from django.db.models import Sum
 
+from jobs.broker import probing
 from jobs.broker.inbox import Taken
 from jobs.collector.storing import store as store_records
 from jobs.core.words import GroupState, ItemState, LetterState, Reason, RollupLevel, RollupScope
@@ -494,12 +495,13 @@ def test_nobody_is_declared_lost_before_all_was_read_for_a_minute_after_an_outag
 
 
 class Deaf(ListInbox):
-    """A queue that takes no message and is read as if nobody had one."""
+    """A queue that takes no message, but the first of a connection, and is read as if nobody had one."""
 
     probes = 0
 
     def probe(self) -> None:
         self.probes += 1
+        self.waiting.append(Taken(body=probing.AHEAD, content_type=probing.CONTENT_TYPE))
         raise BrokerUnavailable("The broker took no message for jobs.runs: the disk is full.")
 
 
