@@ -149,6 +149,7 @@ def test_everything_but_charts_works_without_javascript(broken_shop: Stack, with
     page.locator("#selection").get_by_role("button", name="Replay…").click()
     page.get_by_label("Reason").fill("Mended.")
     page.get_by_role("button", name=re.compile("Replay 2 letters")).click()
+    page.wait_for_url(re.compile(r"/operations/\d+/"))
     address = page.url
 
     def is_finished() -> bool:

@@ -113,7 +113,8 @@ def test_a_new_letter_is_announced_and_no_row_jumps(page):
     make_letter(queue="critical", died_at=datetime.now(UTC))
 
     news = page.get_by_role("link", name="1 new, show")
-    expect(news).to_be_visible(timeout=10_000)
+    # The page asks each five seconds.
+    expect(news).to_be_visible(timeout=30_000)
 
     assert page.locator("[data-row-of]").first.get_attribute("data-row-of") == before
     expect(page.locator("#dead-count").first).to_have_text("4,311")

@@ -279,10 +279,10 @@ class Command(BaseCommand):
             else:
                 self.stdout.write(f"Operation {operation.pk} started.")
             return
-        if not is_json:
-            self.stdout.write(f"Operation {operation.pk} started.")
-            self.stdout.flush()
         try:
+            if not is_json:
+                self.stdout.write(f"Operation {operation.pk} started.")
+                self.stdout.flush()
             counts = wait_for_end(operation, tell=self._tell)
         except KeyboardInterrupt:
             self._tell(
