@@ -28,10 +28,11 @@ from jobs.broker import connect
 # On a busy machine the end of an interpreter takes a second by itself.
 SENDER_STOP = StopRule(stage=0, kill_after_seconds=2.5)
 BEAT_STOP = StopRule(stage=0, kill_after_seconds=2.5, repeat_every_seconds=0.7)
-# Giving jobs back takes Celery 1 to 2 s by itself.
-WORKER_STOP = StopRule(stage=1, quit_after_seconds=4.0, kill_after_seconds=7.0)
-SERVICE_STOP = StopRule(stage=2, kill_after_seconds=8.6)
-REDIS_STOP = StopRule(stage=3, kill_after_seconds=9.5)
+# Giving jobs back takes Celery 1 to 2 s by itself, and nearly 3 s where a dozen processes share each core. Killed
+# amid that, it would leave them with the broker as taken, for an hour.
+WORKER_STOP = StopRule(stage=1, quit_after_seconds=3.5, kill_after_seconds=7.4)
+SERVICE_STOP = StopRule(stage=2, kill_after_seconds=8.8)
+REDIS_STOP = StopRule(stage=3, kill_after_seconds=9.6)
 
 
 class Stack:

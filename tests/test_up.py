@@ -18,7 +18,9 @@ import pytest
 import redis
 from celery import Celery
 
+from console import stack
 from console.management.commands.up import port_number
+from console.supervisor.stopping import StopPlan
 from tests.servers import RedisServer, free_port, wait_until
 from tests.up_process import ROOT, Up, alive, client, embedded_redis, log_in, password_of
 
@@ -181,6 +183,28 @@ def test_killed_up_leaves_nothing_behind_and_the_next_one_waits_for_that(up: Up)
 
     assert alive(family) == []
     assert up.stop()[0] == 0
+
+
+def test_a_stop_leaves_a_worker_the_time_to_give_its_jobs_back_and_ends_within_ten_seconds() -> None:
+    rules = {
+        "beat": stack.BEAT_STOP, "sender": stack.SENDER_STOP, "worker": stack.WORKER_STOP,
+        "runops": stack.SERVICE_STOP, "redis": stack.REDIS_STOP,
+    }  # fmt: skip
+    plan = StopPlan(rules.items())
+    alive = list(rules)
+    sent: dict[tuple[str, signal.Signals], float] = {}
+    for tick in range(100):
+        for name, number in plan.step(tick / 10, alive):
+            sent.setdefault((name, number), tick / 10)
+            if number == signal.SIGKILL:
+                alive.remove(name)
+
+    # Measured with twelve processes to a core: 2.9 s.
+    assert sent["worker", signal.SIGKILL] - sent["worker", signal.SIGQUIT] > 3.8
+    assert sent["worker", signal.SIGQUIT] - sent["worker", signal.SIGTERM] > 0.8
+    # Half a second is for the end of up itself; each gets its SIGTERM before its SIGKILL.
+    assert max(sent.values()) <= 9.6
+    assert all(sent[name, signal.SIGTERM] < sent[name, signal.SIGKILL] - 0.5 for name in rules)
 
 
 def test_database_that_does_not_answer_stops_the_start_and_prefixes_are_coloured_on_a_terminal(
