@@ -18,6 +18,7 @@ from django.db.models.signals import post_migrate
 from hypothesis import settings as hypothesis_settings
 
 from tests import rabbit as rabbitmq
+from tests import shared
 from tests.postgres import PostgresServer, default_database
 from tests.servers import RedisServer
 
@@ -61,15 +62,16 @@ LAST_FILE = "limits/test_pace.py"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let all processes of the run find one RabbitMQ; they inherit the environment."""
+    """Let the processes of the run share what takes long to make."""
     if not hasattr(config, "workerinput"):
-        rabbitmq.make_shared_place()
+        shared.begin()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the shared RabbitMQ when the other processes have ended."""
+    """Remove it when the other processes have ended."""
     if not hasattr(config, "workerinput"):
         rabbitmq.remove_shared()
+        shared.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""Databases with the product's tables, made once a process; each test that needs one gets a copy."""
+"""Databases with the product's tables, made once a test run; each test that needs one gets a copy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.shared import made_once
+
 ROOT = Path(__file__).resolve().parent.parent
 # What would send the command to another database, or to settings of a test.
 FOREIGN = ("JOBS_", "CELERY_", "DJANGO_", "BROKER_", "DATABASE_")
@@ -19,7 +21,7 @@ FOREIGN = ("JOBS_", "CELERY_", "DJANGO_", "BROKER_", "DATABASE_")
 def migrated_database(path: Path) -> Path:
     """Write the file that ``manage.py migrate`` makes, in a fiftieth of its time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_original(), path)
+    shutil.copyfile(made_once("migrated", _make) / "console.sqlite3", path)
     path.chmod(0o600)
     return path
 
@@ -41,13 +43,11 @@ def migrate(database_url: str) -> None:
     )
 
 
-@functools.cache
-def _original() -> Path:
-    path = _directory() / "console.sqlite3"
+def _make(directory: Path) -> None:
+    path = directory / "console.sqlite3"
     migrate(f"sqlite:///{path}")
     # All is in the one file that is copied: the last connection that closes empties the log.
     assert not path.with_name(f"{path.name}-wal").exists()
-    return path
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
@@ -19,10 +18,9 @@ from pathlib import Path
 import amqp
 
 from tests.servers import free_port, living_in_group, wait_until
+from tests.shared import find, made_once
 
 SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/sbin/rabbitmq-server")
-# Names the directory in which the processes of one test run find the broker that they share.
-SHARED_PLACE = "JOBS_TEST_SHARED_RABBIT"
 
 
 class RabbitServer:
@@ -181,34 +179,30 @@ _started: list[RabbitServer] = []
 
 @functools.cache
 def _shared() -> _Shared:
-    """Find the shared broker; the first process that asks starts it, and the others wait meanwhile."""
-    place = Path(os.environ[SHARED_PLACE])
-    with (place / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / "server").exists():
-            server = RabbitServer()
-            _started.append(server)
-            try:
-                server.start()
-                assert server.process is not None
-                known = (server.process.pid, server.port, server.distribution_port, str(server.directory))
-                (place / "server").write_text(json.dumps(known))
-            except BaseException:
-                server.remove()
-                raise
-        return _Shared(*json.loads((place / "server").read_text()))
+    return _read(made_once("rabbitmq", _start_shared))
 
 
-def make_shared_place() -> None:
-    """Prepare for a shared broker, which starts only when a test asks for it."""
-    os.environ[SHARED_PLACE] = tempfile.mkdtemp(prefix="jobs-rabbit-shared-")
+def _start_shared(directory: Path) -> None:
+    server = RabbitServer()
+    _started.append(server)
+    try:
+        server.start()
+        assert server.process is not None
+        known = (server.process.pid, server.port, server.distribution_port, str(server.directory))
+        (directory / "server").write_text(json.dumps(known))
+    except BaseException:
+        server.remove()
+        raise
+
+
+def _read(directory: Path) -> _Shared:
+    return _Shared(*json.loads((directory / "server").read_text()))
 
 
 def remove_shared() -> None:
     """Remove the shared broker, whichever process has started it."""
-    place = Path(os.environ.pop(SHARED_PLACE))
-    if (place / "server").exists():
-        server = _Shared(*json.loads((place / "server").read_text()))
+    directory = find("rabbitmq")
+    if directory is not None:
+        server = _read(directory)
         _kill(server.group)
         _remove_data(Path(server.directory))
-    shutil.rmtree(place, ignore_errors=True)
