@@ -34,10 +34,14 @@ _UNREADABLE = (
 )
 _NO_LIST = "Its key on Redis is no list."
 
+# Of an item no more than this is looked at from either end: kombu writes headers and properties after the body,
+# others may write them before it. All of one of 50 MB took 0.8 s of Redis's time, and this 0.1 s.
+_SEEN_BYTES = 32_000
 # Of each list its length, and of its oldest item when it was published, when it is due, and whether it looks
 # like no message. Only those few bytes travel, whatever the item's size.
 _LISTS = """
 local found = {}
+local seen = tonumber(ARGV[1])
 for number, key in ipairs(KEYS) do
     local size = redis.pcall('LLEN', key)
     local since, eta, fault = '', '', 0
@@ -45,9 +49,14 @@ for number, key in ipairs(KEYS) do
         size = -1
     elseif size > 0 then
         local item = redis.call('LINDEX', key, -1)
+        local is_whole = #item <= 2 * seen
+        if not is_whole then
+            item = string.sub(item, 1, seen) .. '\\n' .. string.sub(item, -seen)
+        end
         since = string.match(item, '"jobs%-published%-at": *([%d%.eE+-]+)') or ''
         eta = string.match(item, '"eta": *"([^"]+)"') or ''
-        if not (string.find(item, '^%s*{') and string.find(item, '"properties"', 1, true)) then
+        local names_properties = not is_whole or string.find(item, '"properties"', 1, true)
+        if not (string.find(item, '^%s*{') and names_properties) then
             fault = 1
         end
     end
@@ -172,7 +181,7 @@ class RedisQueues:
         """Return of each list its length (-1 of what is no list), since when its oldest waits, its trouble."""
         if not names:
             return {}
-        answer = self._keys.run(_LISTS, names)
+        answer = self._keys.run(_LISTS, names, [_SEEN_BYTES])
         if answer is None:
             return self._facts_without_scripts(names)
         found = {}

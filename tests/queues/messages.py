@@ -46,11 +46,13 @@ def send(app: Celery, queue: str = "critical", *, count: int = 1, **options: Any
     return ids
 
 
-def publish_old(connection: Connection, queue: str, *, seconds_ago: float, **options: Any) -> None:
+def publish_old(
+    connection: Connection, queue: str, *, seconds_ago: float, body: bytes = b"[[], {}, {}]", **options: Any
+) -> None:
     """Publish a message that says it was published some time ago."""
     with connection.Producer() as producer:
         producer.publish(
-            b"[[], {}, {}]",
+            body,
             content_type="application/json",
             content_encoding="utf-8",
             headers={
