@@ -298,7 +298,7 @@ def test_no_failure_is_sent_once_there_are_enough(
     monkeypatch.setenv("SHOP_PAYMENTS_PORT", str(ports.payments))
     monkeypatch.setenv("BROKER_URL", broker.url)
     code = f"""
-import threading
+import threading, time
 from pathlib import Path
 from console.demo.state import Demo
 from console.demo import traffic
@@ -306,7 +306,11 @@ traffic.STEADY_SECONDS = 0.01
 traffic.RISKY_SECONDS = 0.01
 stop = threading.Event()
 run = traffic.Traffic(Demo(Path({str(demo.directory)!r})), count_letters=lambda: {counts!r})
-threading.Timer(1.5, stop.set).start()
+def stop_after_enough():
+    while run.sent < 40:
+        time.sleep(0.01)
+    stop.set()
+threading.Thread(target=stop_after_enough, daemon=True).start()
 run.run(stop, say=print)
 print("sent", run.sent)
 """

@@ -7,13 +7,17 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from kombu.exceptions import OperationalError
 
 from console.demo import shop
 from console.demo.services import MailRelay, PaymentProvider
 from console.demo.state import Demo
-from jobs.runops import StopRequest
+
+if TYPE_CHECKING:
+    # Loads the tables; the traffic itself runs without Django.
+    from jobs.runops import StopRequest
 
 # One job that works a second, one of the risky kinds every few seconds.
 STEADY_SECONDS = 1.0
