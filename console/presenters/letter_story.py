@@ -270,6 +270,8 @@ def _death_sentence(letter: DeadLetter, death: Death, at: str) -> str:  # noqa: 
         case Reason.WORKER_LOST if death.error_type == PRESUMED_LOST:
             who = f" {_short(death.worker)}" if death.worker else ""
             ran = f" for {duration(seconds)}" if seconds is not None else ""
+            # Its own words, to the end: they say whether the worker came back, perhaps after a replay.
+            message = f": {_short(death.error, 2 * _TEXT_LIMIT).rstrip('.')}" if death.error else ""
             return f"The worker{who} had run the job{ran} when it was last heard of {at}{message}."
         case Reason.WORKER_LOST:
             return f"The process that ran the job{worker} was lost{ran}{message}. It died {at}.{_comebacks(death)}"

@@ -44,6 +44,8 @@ FIRST_MESSAGE = " The message is the one the job was first sent with."
 CAME_BACK = "Its worker came back, so the job was not lost."
 HAS_ENDED = "The job has ended all the same, as its worker told later."
 WENT_ON = "The job went on: a later attempt of it has run."
+# After one of the first two, on a letter that was replayed meanwhile.
+REPLAYED_BEFORE = "It was replayed before that was known: the job may have run twice."
 # Workers a round: each is a transaction.
 MOST_BOOTS = 100
 # Jobs that are asked after together, about: as many as one worker may run.
@@ -289,7 +291,11 @@ def _record(boot: WorkerBoot, job: Mapping[str, Any], row: OutboxMessage | None)
 
 
 def _resolve(told: Mapping[str, str], *, now: datetime) -> None:
-    """Resolve the letters that nobody has replayed or purged since, and add the words to their error."""
+    """Resolve the letters that nobody has replayed or purged since, and add the words to their error.
+
+    To the first death of those that were replayed too: the job may have done its work twice.
+    """
+    _warn_of_replayed({letter: words for letter, words in told.items() if words != WENT_ON})
     letters = list(
         DeadLetter.objects.select_for_update()
         .filter(uuid__in=list(told), state=LetterState.DEAD, replays=0)
@@ -315,3 +321,18 @@ def _resolve(told: Mapping[str, str], *, now: datetime) -> None:
     deaths = Death.objects.filter(letter__in=letters).order_by("pk").values_list("pk", "letter_id")
     update(Death, [{"id": pk, "error": errors[letter]} for pk, letter in deaths])
     resolve_groups({letter.group_id for letter in letters}, now=now)
+
+
+def _warn_of_replayed(told: Mapping[str, str]) -> None:
+    """Say on letters that were replayed that their job had not died. Not for a later attempt: it may be the replay's."""
+    deaths = Death.objects.filter(
+        letter__uuid__in=list(told), letter__replays__gt=0, error_type=ERROR_TYPE, item=None
+    )
+    found = deaths.order_by("pk").values_list("pk", "error", "letter__uuid")
+    update(
+        Death,
+        [
+            {"id": pk, "error": f"{error} {told[letter.hex]} {REPLAYED_BEFORE}"[:ERROR_LENGTH]}
+            for pk, error, letter in found
+        ],
+    )

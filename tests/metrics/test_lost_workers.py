@@ -320,6 +320,43 @@ def test_what_an_operator_did_with_the_letter_stays(fields):
     assert DeadLetter.objects.get().state == fields.get("state", LetterState.DEAD)
 
 
+@pytest.mark.parametrize("has_ended", [False, True], ids=["came back", "has ended"])
+@pytest.mark.parametrize("state", [LetterState.REPLAYING, LetterState.RESOLVED])
+def test_a_letter_that_was_replayed_before_its_worker_came_back_says_that_the_job_may_have_run_twice(
+    state, has_ended
+):
+    job, purged = make_running(), make_running()
+    lose(job, purged)
+    DeadLetter.objects.filter(task_id=job.task_id).update(state=state, replays=1)
+    DeadLetter.objects.filter(task_id=purged.task_id).update(state=LetterState.PURGED)
+
+    if has_ended:
+        run = make_run(task_id=job.task_id, publication_id=job.publication_id)
+        store([make_batch([run], boot_id="another")], now=LATER)
+        lost.settle(now=LATER)
+    else:
+        store([make_batch(sequence=2, running=[job])], now=LATER)
+
+    letter = DeadLetter.objects.get(task_id=job.task_id)
+    assert letter.state == state
+    words = lost.HAS_ENDED if has_ended else lost.CAME_BACK
+    assert Death.objects.get(letter=letter).error.endswith(f"{words} {lost.REPLAYED_BEFORE}")
+    # Of one that nobody sent again there is nothing to say.
+    assert lost.REPLAYED_BEFORE not in Death.objects.get(letter__task_id=purged.task_id).error
+
+
+def test_a_later_attempt_of_a_job_that_was_replayed_tells_nothing_of_the_first():
+    """It may be that of the replay, which can keep the job's id."""
+    job = make_running()
+    lose(job)
+    DeadLetter.objects.update(state=LetterState.REPLAYING, replays=1)
+    store([make_batch([make_run(task_id=job.task_id, attempt=1)], boot_id="another")], now=LATER)
+
+    assert lost.settle(now=LATER) == 1
+
+    assert Death.objects.get().error == lost.ERROR
+
+
 def test_many_jobs_of_a_worker_are_lost_in_a_fixed_number_of_statements(django_assert_max_num_queries):
     store([make_batch(running=[make_running() for _ in range(60)])], now=NOW)
     for job in WorkerBoot.objects.get().running[:30]:

@@ -14,6 +14,7 @@ from django.urls import reverse
 from jobs import audit
 from jobs.audit import Actor
 from jobs.core.words import PRESUMED_LOST, GroupState, ItemState, LetterState, Reason
+from jobs.metrics import lost
 from jobs.models import DeadLetter, Worker
 from jobs.roles import OPERATOR, VIEWER
 from tests.factories import NOW, make_death, make_group, make_item, make_letter, make_operation
@@ -294,6 +295,22 @@ def test_a_letter_of_a_worker_that_only_fell_silent_says_that_the_job_may_still_
     assert "The worker celery@pay-1 had run the job when it was last heard of at 03:12:00: Its worker" in text
     assert "The process that ran" not in text
     assert "stopped in the middle" not in text
+
+
+def test_a_replayed_letter_says_to_the_end_that_its_job_may_have_run_twice(client: Client) -> None:
+    error = f"{lost.ERROR}{lost.FIRST_MESSAGE} {lost.CAME_BACK} {lost.REPLAYED_BEFORE}"
+    letter = make_letter(
+        reason=Reason.WORKER_LOST,
+        error_type=PRESUMED_LOST,
+        error=error,
+        state=LetterState.RESOLVED,
+        replays=1,
+    )
+
+    assert (
+        "so the job was not lost. It was replayed before that was known: the job may have run twice."
+        in page(client, letter)
+    )
 
 
 def test_a_key_that_no_ledger_knows_does_not_hide_that_a_job_may_still_be_running(client: Client) -> None:
