@@ -344,7 +344,7 @@ def test_a_soft_shutdown_tells_that_the_worker_lives(own_worker: MakeWorker) -> 
 
 
 @pytest.mark.parametrize(
-    ("amid", "heartbeat_seconds"), [("_send_due", "1"), ("publish_record", "5")], ids=["batch", "record"]
+    ("amid", "heartbeat_seconds"), [("_send_due", "1"), ("publish_record", "2")], ids=["batch", "record"]
 )
 def test_a_soft_shutdown_that_comes_amid_a_send_tells_that_the_worker_lives(
     own_worker: MakeWorker, own_redis: RedisServer, amid: str, heartbeat_seconds: str
