@@ -135,12 +135,14 @@ def _queue(queue: QueueNow, *, window_query: str, now: datetime) -> AttentionRow
     page = addresses.queue_page(queue.queue, window_query=window_query)
     ready = queue.ready or 0
     age = queue.oldest_age_seconds
+    advice = "Start a worker that consumes from this queue: celery worker -Q."
     return AttentionRow(
         row_id="queue-unconsumed",
         kind="queue",
         state="unconsumed",
         headline=f"Nobody takes from {_visible(queue.queue)}",
-        second="Start a worker that consumes from this queue: celery worker -Q.",
+        # What is wrong with it comes first: it may end the worker that is started.
+        second=f"{visible(queue.trouble, keep='')} {advice}".strip(),
         href=page,
         figure=f"{ready:,}",
         unit="message waits" if ready == 1 else "messages wait",

@@ -169,6 +169,15 @@ def test_a_title_that_is_cut_says_so_and_one_that_fits_does_not():
     assert "…" in error_line("E", "x" * 400)
 
 
+def test_a_queue_that_would_end_a_worker_says_so_before_it_asks_for_one():
+    trouble = "Its oldest item is no message: it ends the worker that takes it. Pause the queue, look at it and purge it."
+    make_sample(queue="long", at=NOW, ready=78, consumers=0, trouble=trouble)
+
+    text = tags(viewer().get("/")).text
+
+    assert f"Nobody takes from long {trouble} Start a worker that consumes from this queue" in text
+
+
 def test_what_an_alert_tells_is_not_told_a_second_time():
     make_sample(queue="long", at=NOW, ready=78, consumers=0, oldest_age_seconds=41)
     make_boot("celery@img-2", last_seen_at=NOW - 21 * MINUTE, lost_at=NOW - 20 * MINUTE)
