@@ -98,7 +98,8 @@ def _deaths(overview: Overview, *, now: datetime) -> str:
     groups = _count(len(overview.groups), "group", "groups")
     queues = {group.row.queue for group in overview.groups}
     where = ""
-    if len(queues) == 1:
+    # Of an unreadable message nobody knows the queue.
+    if len(queues) == 1 and "" not in queues:
         both = {1: "", 2: "both "}.get(len(overview.groups), "all ")
         where = f", {both}on queue {visible(next(iter(queues)), keep='')[:80]}"
     if in_groups == died:

@@ -129,6 +129,15 @@ def test_the_sentence_counts_what_died_in_groups_that_still_fail():
     )
 
 
+def test_of_a_message_without_a_queue_no_queue_is_said():
+    fill(3, queue="")
+
+    client = viewer()
+
+    assert sentence(client) == "All 3 jobs that died in the last hour belong to 1 group."
+    assert "send_receipt on" not in tags(client.get("/")).text
+
+
 def test_the_sentence_of_one_group_with_all():
     fill(3)
 
