@@ -83,6 +83,10 @@ class RabbitServer:
             return True
         return False
 
+    def evaluate(self, command: str) -> None:
+        """Carry out an Erlang expression that results in ``ok``."""
+        _evaluate(command, directory=self.directory, distribution_port=self.distribution_port)
+
     def remove(self) -> None:
         if self.process is not None:
             _kill(self.process.pid)
@@ -111,6 +115,22 @@ def _remove_data(directory: Path) -> None:
             ).read_bytes():
                 os.kill(int(entry.name), signal.SIGKILL)
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _evaluate(command: str, *, directory: Path, distribution_port: int) -> None:
+    cookie = (directory / ".erlang.cookie").read_text()
+    # A node lets no two in at a time that have one name, and erl_call's own choice of it is the same for all.
+    name = f"tests{uuid.uuid4().hex}"
+    done = subprocess.run(
+        ["erl_call", "-h", name, "-c", cookie, "-address", f"127.0.0.1:{distribution_port}", "-e"],
+        input=f"{command}.\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.stdout != "{ok, ok}":
+        raise RuntimeError(f"RabbitMQ did not carry out {command}: {done.stdout}{done.stderr}")
 
 
 @contextlib.contextmanager
@@ -148,19 +168,9 @@ class _Shared:
         command = (
             f'ok = rabbit_vhost:add(<<"{name}">>, <<"tests">>), '
             "ok = rabbit_auth_backend_internal:set_permissions("
-            f'<<"guest">>, <<"{name}">>, {everything}, <<"tests">>).\n'
+            f'<<"guest">>, <<"{name}">>, {everything}, <<"tests">>)'
         )
-        cookie = (Path(self.directory) / ".erlang.cookie").read_text()
-        done = subprocess.run(
-            ["erl_call", "-c", cookie, "-address", f"127.0.0.1:{self.distribution_port}", "-e"],
-            input=command,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        if done.stdout != "{ok, ok}":
-            raise RuntimeError(f"RabbitMQ made no virtual host {name}: {done.stdout}{done.stderr}")
+        _evaluate(command, directory=Path(self.directory), distribution_port=self.distribution_port)
         return VirtualHost(f"amqp://guest:guest@127.0.0.1:{self.port}/{name}")
 
 

@@ -1,20 +1,23 @@
-"""Whether a queue takes messages, while reading it works all the same."""
+"""What those do who write to a broker that takes nothing more, while reading from it works all the same."""
 
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kombu import Connection, Exchange, Queue
 
+from jobs.agent.sender import BrokerAway, Sender
+from jobs.agent.settings import read_settings
 from jobs.agent.wire import RUNS_QUEUE
 from jobs.broker import connect, probing
 from jobs.broker.inbox import Inbox
 from jobs.errors import BrokerUnavailable
+from tests.applications import Application
 from tests.rabbit import RabbitServer, VirtualHost, rabbit_server
 from tests.servers import RedisServer, wait_until
 
@@ -96,23 +99,21 @@ def test_a_queue_of_rabbitmq_that_refuses_what_is_published_takes_none(
             queue(channel).delete()
 
 
-@pytest.fixture
-def own_rabbit() -> Iterator[RabbitServer]:
+DISK_IS_FULL = "rabbit_alarm:set_alarm({{resource_limit, disk, node()}, []})"
+DISK_HAS_ROOM = "rabbit_alarm:clear_alarm({resource_limit, disk, node()})"
+TIMEOUT_SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def rabbit_of_the_module() -> Iterator[RabbitServer]:
     with rabbit_server() as server:
         yield server
 
 
-def run_in(server: RabbitServer, command: str) -> None:
-    cookie = (server.directory / ".erlang.cookie").read_text()
-    done = subprocess.run(
-        ["erl_call", "-c", cookie, "-address", f"127.0.0.1:{server.distribution_port}", "-e"],
-        input=f"{command}.\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout == "{ok, ok}", done
+@pytest.fixture
+def own_rabbit(rabbit_of_the_module: RabbitServer) -> Iterator[RabbitServer]:
+    yield rabbit_of_the_module
+    rabbit_of_the_module.evaluate(DISK_HAS_ROOM)
 
 
 def test_a_rabbitmq_without_room_on_its_disk_is_found_out_soon_and_is_read_meanwhile(
@@ -125,7 +126,7 @@ def test_a_rabbitmq_without_room_on_its_disk_is_found_out_soon_and_is_read_meanw
     assert inbox.take(10, 0) == []
     inbox.probe()
     assert has_proof(inbox)
-    run_in(own_rabbit, "rabbit_alarm:set_alarm({{resource_limit, disk, node()}, []})")
+    own_rabbit.evaluate(DISK_IS_FULL)
 
     def is_refused() -> bool:
         with contextlib.suppress(BrokerUnavailable):
@@ -144,10 +145,31 @@ def test_a_rabbitmq_without_room_on_its_disk_is_found_out_soon_and_is_read_meanw
     assert time.monotonic() - before < 4 * probing.PROBE_SECONDS
     assert not has_proof(inbox)
 
-    run_in(own_rabbit, "rabbit_alarm:clear_alarm({resource_limit, disk, node()})")
+    own_rabbit.evaluate(DISK_HAS_ROOM)
     inbox.probe()
     assert has_proof(inbox)
     inbox.close()
+
+
+def test_an_agent_waits_twice_for_a_rabbitmq_without_room_and_takes_no_leave_of_it(
+    own_rabbit: RabbitServer, tmp_path: Path
+) -> None:
+    """What a worker's loop sends holds up its jobs meanwhile."""
+    app = Application("alarmed", broker=own_rabbit.url, set_as_current=False)
+    sender = Sender(app, read_settings(spool_directory=tmp_path, timeout_seconds=TIMEOUT_SECONDS))
+    sender.publish_batch(b"before")
+    own_rabbit.evaluate(DISK_IS_FULL)
+
+    before = time.monotonic()
+    with pytest.raises(BrokerAway, match="timed out"):
+        sender.publish_batch(b"meanwhile")
+
+    # On the connection that it had and on a new one; two goodbyes that nobody hears would take as long again.
+    assert time.monotonic() - before < 3 * TIMEOUT_SECONDS
+    own_rabbit.evaluate(DISK_HAS_ROOM)
+    sender.resume()
+    sender.publish_batch(b"after")
+    sender.close()
 
 
 def has_proof(inbox: Inbox) -> bool:

@@ -151,11 +151,28 @@ class Sender:
 
     def close(self) -> None:
         """Close the connection; the next publish opens one."""
-        connection, self._connection, self._producer = self._connection, None, None
-        self._runs_on = None
+        connection = self._let_go()
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.release()
+
+    def _abandon(self) -> None:
+        """Close the connection that failed, on AMQP without a word to the broker.
+
+        RabbitMQ stops reading from whoever publishes while it is short of memory or disk. It would not hear a
+        goodbye, and to wait for its answer would cost the time-out once more.
+        """
+        connection = self._let_go()
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                # Elsewhere kombu's collect() would change the time-out of the whole process's new sockets meanwhile.
+                is_amqp = getattr(connection.transport, "driver_type", "") == "amqp"
+                (connection.collect if is_amqp else connection.release)()
+
+    def _let_go(self) -> Connection | None:
+        connection, self._connection, self._producer = self._connection, None, None
+        self._runs_on = None
+        return connection
 
     def _run(self, call: Callable[[Producer], T]) -> T:
         me = threading.get_ident()
@@ -172,12 +189,12 @@ class Sender:
         try:
             return self._run_held(call)
         except Exception as error:
-            self.close()
+            self._abandon()
             self._paused_until = self._clock() + self._settings.pause_seconds
             raise BrokerAway(f"{type(error).__name__}: {error}") from error
         except BaseException:
             # gevent.Timeout or a shutdown: nobody knows what was half written.
-            self.close()
+            self._abandon()
             raise
         finally:
             self._owner = None
@@ -190,7 +207,7 @@ class Sender:
             except Exception as error:  # noqa: BLE001 (raised again when it happens twice)
                 # Opened before the broker restarted, perhaps: once more on a fresh connection.
                 logger.debug("The agent's connection broke (%r); opening another.", error)
-                self.close()
+                self._abandon()
         return call(self._open())
 
     def _open(self) -> Producer:
