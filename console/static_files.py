@@ -24,6 +24,7 @@ from django.contrib.staticfiles import finders
 from django.contrib.staticfiles.finders import BaseFinder
 from django.contrib.staticfiles.storage import StaticFilesStorage
 from django.core.checks import CheckMessage
+from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.storage import FileSystemStorage, Storage
 from django.middleware.gzip import re_accepts_gzip
 from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
@@ -95,12 +96,16 @@ class _TextFile:
         self._path = path
 
     def get_response(self, method: str, request_headers: Mapping[str, str]) -> Response:
+        reads_gzip = re_accepts_gzip.search(request_headers.get("HTTP_ACCEPT_ENCODING", "")) is not None
+        if reads_gzip:
+            # Whoever has the beginning of the file has it compressed, and would put a part of the plain file after it.
+            request_headers = {name: text for name, text in request_headers.items() if name != "HTTP_RANGE"}
         answer = self._file.get_response(method, request_headers)
         if answer.status not in {HTTPStatus.OK, HTTPStatus.NOT_MODIFIED}:
             return answer
         headers = Headers(list(answer.headers))
         headers["Vary"] = "Accept-Encoding"
-        if not re_accepts_gzip.search(request_headers.get("HTTP_ACCEPT_ENCODING", "")):
+        if not reads_gzip:
             return Response(answer.status, headers.items(), answer.file)
         version, compressed = _compressed(*_stamp(self._path))
         # Read and named at once, so that a file that is replaced is never kept under the name of the one before.
@@ -118,7 +123,12 @@ class _TextFile:
 
 @lru_cache(maxsize=1024)
 def _path_of(name: str) -> str | None:
-    return finders.find(name)
+    """Return where the file of that name lies; None where none does, as of a folder, or of "/style.css"."""
+    try:
+        path = finders.find(name)
+    except SuspiciousFileOperation:
+        return None
+    return path if path is not None and Path(path).is_file() else None
 
 
 def _stamp(path: str) -> tuple[str, int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.staticfiles import finders
-from django.contrib.staticfiles.storage import staticfiles_storage
+from django.contrib.staticfiles.storage import StaticFilesStorage, staticfiles_storage
 from django.http.response import HttpResponseBase
 from django.test import Client
 
@@ -133,6 +133,24 @@ def test_a_file_that_is_gone_or_never_was_has_a_plain_address(folder: Path) -> N
     assert staticfiles_storage.url("page.css") == "/static/page.css"
     assert staticfiles_storage.url("never.css") == "/static/never.css"
     assert fetch("/static/never.css").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["console", "console/", "/console/css/base.css", "../settings.py"])
+def test_what_is_the_name_of_no_file_has_the_address_that_django_gives_it(name: str) -> None:
+    assert staticfiles_storage.url(name) == StaticFilesStorage().url(name)
+
+
+@pytest.mark.parametrize("wanted", ["bytes=1000-", "bytes=0-99", "bytes=9999999-"])
+def test_no_part_of_a_plain_file_is_sent_to_who_has_the_rest_compressed(wanted: str) -> None:
+    address = staticfiles_storage.url("console/js/app.js")
+
+    whole = fetch(address, range=wanted)
+    part = fetch(address, encodings="", range="bytes=10-19")
+
+    plain = Path(finders.find("console/js/app.js")).read_bytes()
+    assert (whole.status_code, whole.headers["Content-Encoding"]) == (200, "gzip")
+    assert gzip.decompress(content(whole)) == plain
+    assert (part.status_code, content(part)) == (206, plain[10:20])
 
 
 def test_what_a_browser_has_is_not_sent_again() -> None:
