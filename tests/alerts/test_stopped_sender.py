@@ -1,4 +1,4 @@
-"""A sender that stands still, as a virtual machine that is moved does, while somebody else sends what it had claimed."""
+"""A sender that stands still, as on a machine that swaps, while somebody else sends what it had claimed."""
 
 from __future__ import annotations
 
