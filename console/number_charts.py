@@ -33,6 +33,7 @@ from console.chart_parts import (
 from console.presenters import figures as words
 from console.queue_charts import depth, oldest_age
 from jobs.core import histograms
+from jobs.core.alert_words import exact
 from jobs.core.windows import Window
 from jobs.metrics.reading import Figures
 
@@ -208,9 +209,7 @@ def failure_rate(
             scale,
             markers,
             labels=end_labels(window, [replace(line, name="")], scale),
-            limit=None
-            if limit is None
-            else (limit * 100, f"alert limit {words.share(limit).replace('.0 %', ' %')}"),
+            limit=None if limit is None else (limit * 100, f"alert limit {exact(limit * 100)} %"),
             now=now,
         ),
         columns=["Failure rate", "Died", "Finished"],
@@ -278,7 +277,7 @@ def dead_letters(
             markers,
             labels=end_labels(window, [replace(level_line, name="")], upper, height=95),
             lower=lower,
-            limit=None if drawn is None else (drawn, f"alert limit {_plain(drawn)} /min"),
+            limit=None if drawn is None else (drawn, f"alert limit {exact(drawn)} /min"),
             now=now,
         ),
         columns=["Dead letters", "Died /min"],
@@ -332,10 +331,6 @@ def measure(
         step_seconds=window.step_seconds,
         is_known=any(each is not None for each in shown),
     )
-
-
-def _plain(value: float) -> str:
-    return words.a_minute(value).removesuffix(".0")
 
 
 def _short(value: float | None) -> float | None:

@@ -24,6 +24,7 @@ from console.chart_parts import (
 )
 from console.presenters import figures as words
 from jobs.core import lengths
+from jobs.core.alert_words import exact
 from jobs.core.windows import Window
 from jobs.queues.reading import DepthPoint
 
@@ -126,7 +127,7 @@ def _queues(
     everything = [value for queue in drawn for value in values_by_queue[queue]]
     limit = near_limit(limit, everything)
     say: Callable[[float], str] = words.seconds if is_duration else words.count
-    say_limit: Callable[[float], str] = lengths.written if is_duration else words.count
+    say_limit: Callable[[float], str] = lengths.written if is_duration else exact
     if is_duration:
         scale = Scale.of_durations([*everything, limit])
     else:

@@ -271,6 +271,18 @@ def test_dead_letters_stand_above_the_deaths_a_minute_with_their_limit():
     assert "alert limit 20 /min" in chart.json
 
 
+def test_limits_are_shown_as_they_were_typed():
+    queues = {"critical": points([5_000] * 60)}
+
+    rate = number_charts.failure_rate(HOUR, steps(), limit=7.25 / 100, now=NOW)
+    growth = number_charts.dead_letters(HOUR, [507] * 60, steps(), limit=20.5, now=NOW)
+    depth = number_charts.depth(HOUR, queues, limit=1_000.5, now=NOW)
+    oldest = number_charts.oldest_age(HOUR, queues, limit=605, now=NOW)
+
+    for chart, words in ((rate, "7.25 %"), (growth, "20.5 /min"), (depth, "1,000.5"), (oldest, "10 min 5 s")):
+        assert f"alert limit {words}" in chart.json
+
+
 def test_deployments_are_dotted_lines_and_names_that_would_overlap_are_left_out():
     markers = [Marker(NOW - timedelta(minutes=minutes), f"deploy v{minutes}") for minutes in (40, 39, 5, 90)]
 
