@@ -127,8 +127,8 @@ def claim(pk: int, *, now: datetime) -> Notification | None:
     taken = Notification.objects.filter(_free(now), pk=pk, state=NotificationState.WAITING).update(
         claimed_until=now + CLAIM, attempts=F("attempts") + 1
     )
-    # Its rule may be deleted at any moment, and it with it.
-    return Notification.objects.filter(pk=pk).first() if taken else None
+    # Its rule may be deleted at any moment, and it with it; and who stands still here may lose the claim.
+    return Notification.objects.filter(pk=pk, claimed_until=now + CLAIM).first() if taken else None
 
 
 def _send(row: Notification, *, until: float, now: datetime) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.core.mail import EmailMessage
 from django.core.mail.backends.base import BaseEmailBackend
+from django.db import connection
 from django.utils import timezone
 
 from console.email_url import email_settings
@@ -138,6 +139,31 @@ def test_a_process_that_fails_after_it_stood_still_leaves_the_claim_to_whoever_h
     assert sent == sending.Sent(failed=1)
     assert (row.attempts, row.claimed_until) == (2, NOW + 2 * sending.CLAIM)
     assert (row.due_at, row.last_error) == (NOW, "")
+
+
+@pytest.mark.django_db
+def test_a_process_that_stands_still_while_it_claims_has_not_got_what_somebody_else_claimed_meanwhile(
+    only_rule: Callable[..., AlertRule],
+) -> None:
+    testing.send_test(
+        rule=only_rule(AlertKind.LETTERS_GROWING, threshold=20), actor=Actor(name="Mara"), now=NOW
+    )
+    pk = Notification.objects.get().pk
+    elsewhere: list[Notification | None] = []
+
+    def stand_still(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
+        answer = execute(sql, *arguments)
+        if sql.startswith("UPDATE") and not elsewhere:
+            elsewhere.append(None)
+            elsewhere[0] = sending.claim(pk, now=NOW + sending.CLAIM)
+        return answer
+
+    with connection.execute_wrapper(stand_still):
+        here = sending.claim(pk, now=NOW)
+
+    assert here is None
+    assert elsewhere == [Notification.objects.get()]
+    assert Notification.objects.get().claimed_until == NOW + 2 * sending.CLAIM
 
 
 class OthersToldMeanwhile(BaseEmailBackend):
