@@ -28,9 +28,9 @@ class StubbornMailServer:
     """Answers each step of the sending side: GREETING, EHLO, MAIL, RCPT, DATA, CONTENT, QUIT.
 
     The answer to ``held`` waits for ``let_go``, once; ``reached`` is set when it is asked for. The answer to
-    ``dripped`` comes a byte each 50 ms, for ``drip_seconds``, and is never whole; that to ``slow`` comes after
-    ``slow_seconds``. ``taken`` has who was to get each content that
-    came whole: that mail is delivered, whatever becomes of the answer.
+    ``dripped`` comes a byte each 50 ms, for ``drip_seconds``, and is never whole, of mails to ``dripped_for`` only where
+    that is given; that to ``slow`` comes after ``slow_seconds``. ``taken`` has who was to get each content that came
+    whole: that mail is delivered, whatever becomes of the answer.
     """
 
     def __init__(
@@ -38,12 +38,13 @@ class StubbornMailServer:
         *,
         held: str = "",
         dripped: str = "",
+        dripped_for: str = "",
         drip_seconds: float = 10,
         slow: str = "",
         slow_seconds: float = 0,
     ) -> None:
         self.held = held
-        self.dripped, self._drip_seconds = dripped, drip_seconds
+        self.dripped, self.dripped_for, self._drip_seconds = dripped, dripped_for, drip_seconds
         self.slow, self._slow_seconds = slow, slow_seconds
         self.reached, self.let_go = threading.Event(), threading.Event()
         self.taken: list[list[str]] = []
@@ -92,7 +93,7 @@ class StubbornMailServer:
         connected.settimeout(1)
         with connected, contextlib.suppress(OSError):
             people: list[str] = []
-            self._answer(connected, GREETING)
+            self._answer(connected, GREETING, people)
             lines = self._lines(connected)
             for line in lines:
                 step = line[:4].upper().decode()
@@ -102,12 +103,12 @@ class StubbornMailServer:
                     people = []
                 elif step == "RCPT":
                     people.append(line.partition(b"<")[2].partition(b">")[0].decode())
-                self._answer(connected, step)
+                self._answer(connected, step, people)
                 if step == "DATA":
                     if not _is_whole(lines):
                         return
                     self.taken.append(people)
-                    self._answer(connected, CONTENT)
+                    self._answer(connected, CONTENT, people)
                 elif step == "QUIT":
                     return
 
@@ -128,9 +129,9 @@ class StubbornMailServer:
                 return
             had += more
 
-    def _answer(self, connected: socket.socket, step: str) -> None:
+    def _answer(self, connected: socket.socket, step: str, people: list[str]) -> None:
         answer = _ANSWERS.get(step, b"250 OK")
-        if step == self.dripped:
+        if step == self.dripped and (not self.dripped_for or self.dripped_for in people):
             self.reached.set()
             # With a hyphen: another line follows.
             connected.sendall(answer[:3] + b"-")

@@ -171,7 +171,9 @@ def _mail(row: Notification, *, until: float, now: datetime) -> tuple[str, str]:
     if not mail_is_set():
         return NO_MAIL_SERVER, ""
     accepted = set(row.body.get("accepted", []))
-    left = [each for each in row.recipients if each not in accepted]
+    # Each try begins with the next one: a server that hangs over one address must keep nobody else from being told.
+    first = (row.attempts - 1) % len(row.recipients)
+    left = [each for each in row.recipients[first:] + row.recipients[:first] if each not in accepted]
     refused, for_good = [], True
     began = time.monotonic()
     with _connected(until) as (connection, cutoff):

@@ -169,6 +169,22 @@ def test_each_recipient_has_the_whole_time_for_itself(
     assert server.taken == [[each] for each in people]
 
 
+def test_a_server_that_drips_for_one_recipient_keeps_nobody_else_from_being_told(
+    only_rule: Callable[..., AlertRule], mails_to: Callable[..., None]
+) -> None:
+    """Each try began with the one for whom it was cut off, until the mail was given up."""
+    people = [f"{name}@shop.example" for name in "abc"]
+    rule = only_rule(AlertKind.LETTERS_GROWING, threshold=20, recipients=people)
+    testing.send_test(rule=rule, actor=Actor(name="Mara"), now=NOW)
+    with StubbornMailServer(dripped="RCPT", dripped_for="a@shop.example") as server:
+        mails_to(server, seconds=1.5)
+        for number in range(2):
+            assert send(NOW + timedelta(hours=number)) == sending.Sent(failed=1)
+
+    assert server.taken == [["b@shop.example"], ["c@shop.example"]]
+    assert Notification.objects.get().body["accepted"] == ["b@shop.example", "c@shop.example"]
+
+
 class ConnectionOfOnesOwn(smtplib.SMTP):
     """Says another name of this machine."""
 
