@@ -32,9 +32,7 @@ def why_undone(duty: leases.Undone) -> str:
     """Say why a duty is not done, and what will end that."""
     if not duty.trouble:
         return "No runops does this. Start one: manage.py runops."
-    # Without the name of the error's class.
-    said = visible(duty.trouble.partition(": ")[2] or duty.trouble, keep="")
-    return f"{said} It goes on by itself once it can."
+    return f"{visible(duty.reason, keep='')} It goes on by itself once it can."
 
 
 def health() -> Health:

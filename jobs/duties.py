@@ -82,7 +82,8 @@ def runs_duty() -> Round:
     def collect(lease: HeldLease) -> float:
         nonlocal looked_at, settled_at
         collector.collect(wait_seconds=COLLECT_WAIT_SECONDS, now=timezone.now())
-        lease.tell_remark(collector.trouble)
+        lease.hindrance = collector.hindrance
+        lease.tell_remark(collector.remark)
         now = timezone.now()
         if time.monotonic() - looked_at >= LOST_EVERY_SECONDS and collector.has_heard_all(now=now):
             looked_at = time.monotonic()

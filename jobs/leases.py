@@ -35,6 +35,8 @@ class HeldLease:
         self.token = token
         self.seconds = seconds
         self.is_lost = False
+        # What keeps the duty from being done although its rounds succeed; its thread tells it as a trouble.
+        self.hindrance = ""
         # The remark that its row has, as far as this process wrote it.
         self._remark = ""
 
@@ -113,6 +115,11 @@ class Undone:
     duty: str
     trouble: str
     since: datetime | None
+
+    @property
+    def reason(self) -> str:
+        """The trouble without the name of its error's class."""
+        return self.trouble.partition(": ")[2] or self.trouble
 
 
 def undone(duties: Sequence[str]) -> list[Undone]:

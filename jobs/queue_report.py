@@ -179,7 +179,8 @@ def _concerns(alert: OpenAlert, queue: str) -> bool:
 def _unknown(found: list[QueueNow], *, queue: str, is_heard_of: bool, now: datetime) -> list[str]:
     """Say which numbers cannot be known now, and why."""
     unknown = [
-        f"{_DUTY_WORDS[each.duty].capitalize()}: {'it is blocked' if each.trouble else 'no runops carries it out'}."
+        f"{_DUTY_WORDS[each.duty].capitalize()}: "
+        f"{each.reason.rstrip('.') if each.trouble else 'no runops carries it out'}."
         for each in leases.undone(_DUTIES)
     ]
     if remark := leases.remark_of("runs"):

@@ -33,6 +33,8 @@ STOP_SECONDS = 5.0
 STUCK_SECONDS = 120.0
 FIRST_BACKOFF_SECONDS = 0.2
 LAST_BACKOFF_SECONDS = 2.0
+# Of a trouble that was not raised, where others have the name of the error's class.
+HINDERED = "Hindered"
 # A thread that comes back from the database waits so long at most for one that computes. Python's 5 ms
 # would cost a replay a third of its speed, and the collector its promptness.
 SWITCH_SECONDS = 0.0005
@@ -88,9 +90,15 @@ class DutyThread(threading.Thread):
             seconds_away = time.monotonic() - self._trouble_since
             logger.warning("%s: works again after %.0f s", self._duty.name, seconds_away)
             self._trouble, self._backoff = "", FIRST_BACKOFF_SECONDS
-        if self._told:
-            self._tell("", kind="")
+        self._tell_hindrance()
         return seconds
+
+    def _tell_hindrance(self) -> None:
+        """Write down what a round that succeeded says keeps the duty from being done, and take it back."""
+        hindrance = self.lease.hindrance if self.lease is not None else ""
+        kind = HINDERED if hindrance else ""
+        if self._told != kind:
+            self._tell(f"{HINDERED}: {hindrance}" if hindrance else "", kind=kind)
 
     def _do(self) -> float:
         if self.lease is None or self.lease.is_lost:

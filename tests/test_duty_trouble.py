@@ -21,18 +21,19 @@ AWAY = BrokerUnavailable("The broker at redis://mq:6379/0 does not answer.\nTryi
 
 
 @pytest.fixture
-def rounds() -> list[Exception | None]:
-    """What each round raises, in order; None does its work."""
+def rounds() -> list[Exception | str | None]:
+    """What each round raises or says that it is hindered by, in order; None does its work."""
     return []
 
 
 @pytest.fixture
-def thread(rounds: list[Exception | None]) -> Iterator[DutyThread]:
+def thread(rounds: list[Exception | str | None]) -> Iterator[DutyThread]:
     def begin() -> Callable[[HeldLease], float]:
-        def work(_lease: HeldLease) -> float:
-            error = rounds.pop(0)
-            if error is not None:
-                raise error
+        def work(lease: HeldLease) -> float:
+            outcome = rounds.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            lease.hindrance = outcome or ""
             return 0.0
 
         return work
@@ -69,6 +70,31 @@ def test_another_kind_of_trouble_takes_the_place_of_the_first(thread, rounds):
     thread._try()
 
     assert told() == ("OSError: No space left on device", True)
+
+
+def test_what_hinders_a_round_that_raises_nothing_is_a_trouble_since_it_began(thread, rounds):
+    rounds += [
+        "The broker takes nothing.",
+        "The broker takes nothing: it is full.",
+        AWAY,
+        "It is full.",
+        None,
+    ]
+
+    thread._try()
+    assert told() == ("Hindered: The broker takes nothing.", True)
+    since = Lease.objects.get().trouble_since
+    thread._try()
+    # The lag counts from the first word of it.
+    assert Lease.objects.get().trouble_since == since
+    assert [each.reason for each in leases.undone(["relay"])] == ["The broker takes nothing."]
+    thread._try()
+    assert told()[0].startswith("BrokerUnavailable")
+    thread._try()
+    assert told() == ("Hindered: It is full.", True)
+    thread._try()
+
+    assert told() == ("", False)
 
 
 def test_a_trouble_that_could_not_be_written_is_written_with_the_next_try(thread, rounds, monkeypatch):

@@ -169,6 +169,18 @@ def test_without_runops_nothing_can_be_known_and_each_reason_is_said(db):
     assert "No worker with the agent has reported yet: rates and latencies are not known." in found["unknown"]
 
 
+def test_what_keeps_runops_from_it_is_said(watched):
+    trouble = "BrokerUnavailable: The broker took no message for jobs.runs: it is full."
+    Lease.objects.filter(duty="runs").update(trouble=trouble, trouble_since=NOW - timedelta(minutes=2))
+
+    status, found = ask_json()
+
+    assert (status, found["collector_lag_seconds"]) == (2, 120)
+    assert found["unknown"] == [
+        "What workers report is not collected: The broker took no message for jobs.runs: it is full."
+    ]
+
+
 def test_old_numbers_are_not_told_as_if_they_were_new(watched):
     with time_machine.travel(NOW + timedelta(minutes=5), tick=False):
         status, found = ask_json()

@@ -106,14 +106,17 @@ class RunsCollector:
         return sum(not _is_probe(one) for one in taken)
 
     @property
-    def trouble(self) -> str:
-        """What a page should say, without a full stop; empty when all could be read lately."""
+    def hindrance(self) -> str:
+        """Why nothing that workers tell arrives; empty while it does."""
         deaf = self._refusal
         if not deaf and self._unanswered >= MOST_UNANSWERED:
-            deaf = f"{self._unanswered:,} messages that were sent to jobs.runs did not come back"
-        if deaf:
-            deaf = f"Workers cannot tell that they live, so none is given up for lost: {deaf.rstrip('.')}"
-        return ". ".join(filter(None, (deaf, self._unread)))
+            deaf = f"{self._unanswered:,} messages that were sent to jobs.runs did not come back."
+        return f"Workers cannot tell that they live, so none is given up for lost: {deaf}" if deaf else ""
+
+    @property
+    def remark(self) -> str:
+        """What could not be read lately, without a full stop; empty when all could."""
+        return self._unread
 
     def has_heard_all(self, *, now: datetime) -> bool:
         """Say whether every living worker must have been heard of by now: all was read for LEVEL_FOR.
@@ -203,7 +206,7 @@ class RunsCollector:
         self._level_at = now
 
     def _tell_unreadable(self, now: datetime) -> None:
-        """Log what was thrown away once in TELL_EVERY, and keep it as a trouble for as long."""
+        """Log what was thrown away once in TELL_EVERY, and keep it as a remark for as long."""
         found = self._unreadable
         # A clock that was ahead keeps nobody silent.
         if found.told_at is not None and timedelta(0) <= now - found.told_at < TELL_EVERY:

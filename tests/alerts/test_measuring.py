@@ -268,11 +268,10 @@ def test_an_empty_outbox_does_not_lag() -> None:
     assert values(measured(AlertKind.OUTBOX_LAG)) == {"": 0}
 
 
-def test_the_collector_lags_since_its_duty_is_not_done() -> None:
+@pytest.mark.parametrize("duty", ["collector", "runs"])
+def test_the_collector_lags_since_its_duty_is_not_done(duty: str) -> None:
     assert values(measured(AlertKind.COLLECTOR_LAG)) == {"": 0}
-    Lease.objects.filter(duty="collector").update(
-        trouble="the broker is away", trouble_since=NOW - 90 * SECOND
-    )
+    Lease.objects.filter(duty=duty).update(trouble="the broker is away", trouble_since=NOW - 90 * SECOND)
 
     assert values(measured(AlertKind.COLLECTOR_LAG)) == {"": 90}
 

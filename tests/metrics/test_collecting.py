@@ -302,9 +302,9 @@ def test_a_batch_that_cannot_be_read_is_told_and_holds_up_nothing(body, words, c
 
     assert inbox.waiting == []
     assert total("done") == 1
-    assert collector.trouble.startswith("1 batch on jobs.runs could not be read or counted: ")
-    assert words in collector.trouble
-    assert collector.trouble in caplog.text
+    assert collector.remark.startswith("1 batch on jobs.runs could not be read or counted: ")
+    assert words in collector.remark
+    assert collector.remark in caplog.text
 
 
 def test_what_is_no_batch_at_all_is_told_by_its_kind():
@@ -315,7 +315,7 @@ def test_what_is_no_batch_at_all_is_told_by_its_kind():
 
     collector.collect(now=NOW)
 
-    assert collector.trouble.startswith("2 batches on jobs.runs")
+    assert collector.remark.startswith("2 batches on jobs.runs")
     assert inbox.waiting == []
 
 
@@ -327,11 +327,11 @@ def test_batches_that_cannot_be_read_are_told_once_a_minute_and_then_forgotten(c
     assert len(caplog.records) == 1
 
     collector.collect(now=NOW + timedelta(seconds=60))
-    assert collector.trouble.startswith("58 batches")
+    assert collector.remark.startswith("58 batches")
     assert len(caplog.records) == 2
 
     collector.collect(now=NOW + timedelta(seconds=121))
-    assert collector.trouble == ""
+    assert collector.remark == ""
 
 
 def test_a_clock_that_was_ahead_keeps_nobody_from_telling_what_cannot_be_read(caplog):
@@ -341,7 +341,7 @@ def test_a_clock_that_was_ahead_keeps_nobody_from_telling_what_cannot_be_read(ca
     collector._inbox = ListInbox(Taken(body=b"x", content_type="text/html"))
     collector.collect(now=NOW)
 
-    assert "text/html" in collector.trouble
+    assert "text/html" in collector.remark
     assert len(caplog.records) == 2
 
 
@@ -356,7 +356,7 @@ def test_a_batch_that_the_database_refuses_is_told_and_the_others_are_counted(mo
 
     assert (total("done"), Run.objects.count()) == (2, 2)
     assert WorkerBoot.objects.count() == 1
-    assert "the database refused it" in collector.trouble
+    assert "the database refused it" in collector.remark
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_details_beyond_reason_are_left_out_of_a_batch_that_counts(fields):
 
     collector.collect(now=NOW)
 
-    assert collector.trouble == ""
+    assert collector.remark == ""
     assert WorkerBoot.objects.get().sequence == 1
 
 

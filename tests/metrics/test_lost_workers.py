@@ -552,8 +552,8 @@ class Leaking(ListInbox):
 @pytest.mark.parametrize(
     ("inbox", "why"),
     [
-        (Deaf(), "The broker took no message for jobs.runs: the disk is full"),
-        (Leaking(), "20 messages that were sent to jobs.runs did not come back"),
+        (Deaf(), "The broker took no message for jobs.runs: the disk is full."),
+        (Leaking(), "20 messages that were sent to jobs.runs did not come back."),
     ],
 )
 def test_nobody_is_declared_lost_while_nothing_would_arrive(inbox: ListInbox, why: str):
@@ -564,7 +564,7 @@ def test_nobody_is_declared_lost_while_nothing_would_arrive(inbox: ListInbox, wh
         assert collector.collect(now=now) == 0
         assert not collector.has_heard_all(now=now)
     told = f"Workers cannot tell that they live, so none is given up for lost: {why}"
-    assert collector.trouble == told
+    assert (collector.hindrance, collector.remark) == (told, "")
 
     collector._inbox = ListInbox()
     heard = []
@@ -574,7 +574,7 @@ def test_nobody_is_declared_lost_while_nothing_would_arrive(inbox: ListInbox, wh
         heard.append(collector.has_heard_all(now=now))
 
     assert heard.index(True) == 60 // 2
-    assert collector.trouble == ""
+    assert (collector.hindrance, collector.remark) == ("", "")
 
 
 def test_one_message_that_is_refused_makes_the_silence_before_it_worth_nothing():
@@ -606,9 +606,12 @@ def test_a_worker_that_tells_something_is_proof_enough_and_a_refusal_is_told_bes
     collector.collect(now=NOW + timedelta(seconds=62))
     collector.collect(now=NOW + timedelta(seconds=70))
 
-    assert collector.trouble == (
+    assert collector.hindrance == (
         "Workers cannot tell that they live, so none is given up for lost: The broker took no message for jobs.runs: "
-        "the disk is full. 1 batch on jobs.runs could not be read or counted: its content type is text/plain"
+        "the disk is full."
+    )
+    assert collector.remark == (
+        "1 batch on jobs.runs could not be read or counted: its content type is text/plain"
     )
 
 

@@ -174,14 +174,14 @@ def test_nobody_is_given_up_while_the_broker_is_full_and_the_duty_says_why(
 
     assert WorkerBoot.objects.get().lost_at is None
     told = "Workers cannot tell that they live, so none is given up for lost: The broker "
-    assert leases.remark_of("runs").startswith(told)
-    assert "maxmemory" in leases.remark_of("runs")
+    assert lease.hindrance.startswith(told)
+    assert "maxmemory" in lease.hindrance
     # The next message is not tried at once.
     monkeypatch.setattr(collecting, "PROBE_AFTER", timedelta(0))
     collect(lease)
     collect(lease)
     assert WorkerBoot.objects.get().lost_at is not None
-    assert leases.remark_of("runs") == ""
+    assert lease.hindrance == leases.remark_of("runs") == ""
 
 
 def test_who_lost_the_lease_gives_up_on_nobody(
