@@ -55,6 +55,12 @@ def lease() -> HeldLease:
     return held
 
 
+def look_for_a_silent_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store([make_batch(running=[make_running()])], now=timezone.now() - timedelta(seconds=40))
+    monkeypatch.setattr(duties, "LOST_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "COLLECT_WAIT_SECONDS", 0.01)
+
+
 def test_a_round_counts_what_waits(broker: RedisServer, lease: HeldLease) -> None:
     send(broker.url, *(batches.encode(fresh(sequence=number)) for number in range(1, 6)))
     collect = duties.runs_duty()
@@ -140,9 +146,7 @@ def test_what_cannot_be_read_stands_beside_a_trouble_and_after_it(
 def test_a_silent_worker_is_given_up_once_all_was_heard(
     broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store([make_batch(running=[make_running()])], now=timezone.now() - timedelta(seconds=40))
-    monkeypatch.setattr(duties, "LOST_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(duties, "COLLECT_WAIT_SECONDS", 0.01)
+    look_for_a_silent_worker_at_once(monkeypatch)
     collect = duties.runs_duty()
 
     collect(lease)
@@ -158,9 +162,7 @@ def test_nobody_is_given_up_while_the_broker_is_full_and_the_duty_says_why(
     broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It refuses what workers tell and answers who reads: a whole fleet looked lost after half a minute."""
-    store([make_batch(running=[make_running()])], now=timezone.now() - timedelta(seconds=40))
-    monkeypatch.setattr(duties, "LOST_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(duties, "COLLECT_WAIT_SECONDS", 0.01)
+    look_for_a_silent_worker_at_once(monkeypatch)
     monkeypatch.setattr(collecting, "LEVEL_FOR", timedelta(0))
     collect = duties.runs_duty()
 
@@ -187,9 +189,7 @@ def test_nobody_is_given_up_while_the_broker_is_full_and_the_duty_says_why(
 def test_who_lost_the_lease_gives_up_on_nobody(
     broker: RedisServer, lease: HeldLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store([make_batch(running=[make_running()])], now=timezone.now() - timedelta(seconds=40))
-    monkeypatch.setattr(duties, "LOST_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(duties, "COLLECT_WAIT_SECONDS", 0.01)
+    look_for_a_silent_worker_at_once(monkeypatch)
     monkeypatch.setattr(collecting, "LEVEL_FOR", timedelta(0))
     Lease.objects.filter(duty="runs").update(holder="another", token=lease.token + 1)
 
