@@ -118,8 +118,13 @@ class Undone:
 
     @property
     def reason(self) -> str:
-        """The trouble without the name of its error's class."""
-        return self.trouble.partition(": ")[2] or self.trouble
+        """What people should read of the trouble."""
+        return reason_of(self.trouble)
+
+
+def reason_of(trouble: str) -> str:
+    """Return a trouble without the kind that it begins with, mostly the name of an error's class."""
+    return trouble.partition(": ")[2] or trouble
 
 
 def undone(duties: Sequence[str]) -> list[Undone]:

@@ -13,7 +13,7 @@ from console import times
 from console.presenters import figures
 from console.presenters.letter_story import Notice
 from console.presenters.plain import count_of, duration, either, short_task, visible
-from jobs import conf
+from jobs import conf, leases
 from jobs.core.words import OutboxState
 from jobs.models import Lease, OutboxMessage
 from jobs.outbox import service
@@ -282,7 +282,7 @@ def trouble_of(running: Relay, *, now: datetime) -> Notice:
     lasting = ""
     if running.trouble_since is not None:
         lasting = f" for {times.span(max(0.0, (now - running.trouble_since).total_seconds()))}"
-    words = visible(running.trouble.partition(": ")[2] or running.trouble, keep="")
+    words = visible(leases.reason_of(running.trouble), keep="")
     return Notice(
         "amber",
         "warning",
